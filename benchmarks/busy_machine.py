@@ -8,7 +8,6 @@ real-time priority and with the normal one. Other work takes caches and half of 
 ratio beside it may truly differ: what an interval without real-time priority must not do is to prove the wrong one.
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from calibration_feeds import Feeds
+from onnxruntime.quantization import QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.contender import Entry, Plan
@@ -46,18 +46,6 @@ NETWORKS = {"resnet18": 96, "mobilenet_v2": 160, "squeezenet1_1": 160}
 Priority = Literal["normal", "realtime"]
 
 
-class Samples(CalibrationDataReader):
-    """Four images of noise."""
-
-    def __init__(self, pixels: int) -> None:
-        random = np.random.default_rng(0)
-        self.left = [random.standard_normal((1, 3, pixels, pixels), np.float32) for _ in range(4)]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next image, or None."""
-        return {"image": self.left.pop()} if self.left else None
-
-
 def make_pair(architecture: str, pixels: int, folder: Path) -> tuple[Path, Path]:
     """Write a network and its INT8 file; return their paths."""
     import torch
@@ -68,7 +56,9 @@ def make_pair(architecture: str, pixels: int, folder: Path) -> tuple[Path, Path]
     slower, faster = folder / f"{architecture}-fp32.onnx", folder / f"{architecture}-int8.onnx"
     torch.onnx.export(network, (torch.zeros(1, 3, pixels, pixels),), slower, input_names=["image"], dynamo=False)
     quant_pre_process(slower, faster)
-    quantize_static(faster, faster, Samples(pixels), activation_type=QuantType.QUInt8, per_channel=True)
+    random = np.random.default_rng(0)
+    noise = Feeds({"image": random.standard_normal((1, 3, pixels, pixels), np.float32)} for _ in range(4))
+    quantize_static(faster, faster, noise, activation_type=QuantType.QUInt8, per_channel=True)
     return slower, faster
 
 
@@ -137,14 +127,11 @@ def summary(races: list[Race]) -> Measured:
     distance = 100 * max(abs(r.row.speedup / quiet[r.pair] - 1) for r in realtime)
     wrong = sum(r.row.verdict == "slower" for r in races if quiet[r.pair] > 1.1)
     figures = (
-        Figure(name="real-time races whose interval covers the quiet ratio", value=round(share, 1), unit="%",
-               goal="at least 93 %", met=bool(share >= 93)),
-        Figure(name="width of real-time intervals beside 4 busy loops, relative to the quiet one",
-               value=round(beside_4 / beside_nothing, 2), unit="x", goal="at most 2x",
-               met=beside_4 <= 2 * beside_nothing),
-        Figure(name="largest distance of a real-time race from the quiet ratio", value=round(distance, 1), unit="%",
-               goal="at most 5 %", met=distance <= 5),
-        Figure(name="wrong verdicts, both priorities", value=wrong, unit="races", goal="none", met=not wrong),
+        Figure.at_least("real-time races whose interval covers the quiet ratio", round(share, 1), 93, "%"),
+        Figure.at_most("width of real-time intervals beside 4 busy loops, relative to the quiet one",
+                       round(beside_4 / beside_nothing, 2), 2, "x"),
+        Figure.at_most("largest distance of a real-time race from the quiet ratio", round(distance, 1), 5, "%"),
+        Figure.exactly("wrong verdicts, both priorities", wrong),
     )  # fmt: skip
     columns = "pair", "quiet", "beside", "priority", "median race", "covers the quiet ratio", "control at most apart"
     conditions = f"{DEFAULT.rounds} rounds of {DEFAULT.block_ms:g} ms at batch 1, {usable_threads()} threads"
@@ -153,10 +140,9 @@ def summary(races: list[Race]) -> Measured:
 
 def main() -> int:
     """Race all pairs beside all kinds of work."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--quiet-races", type=int, default=5, help="of each pair, with priority, beside nothing")
     parser.add_argument("--races", type=int, default=2, help="of each pair beside each kind of work, by each priority")
-    add_result_option(parser)
     options = parser.parse_args()
     priorities: tuple[Priority, ...] = "realtime", "normal"
     with tempfile.TemporaryDirectory() as folder:

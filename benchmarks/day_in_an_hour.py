@@ -8,7 +8,6 @@ scheduled watch raises the alarm, Prefect starts the retraining, and the server 
 is killed once (SIGKILL). Prints two tables and exits with 1 when something was lost, doubled, or did not recover.
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 from running_platform import BATCH, RunningPlatform, until
 
 from configs.loader import load
@@ -200,43 +199,37 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     morning, noon, evening = (round(100 * phase.accuracy, 1) for phase in day.phases)
     yield Figure(name="accuracy before the change", value=morning, unit="%")
     yield Figure(name="after it", value=noon, unit="%")
-    least = morning - 100 * RECOVERED
-    yield Figure(name="after the retraining, on changed images that were not sent before", value=evening,
-                 unit="%", goal=f"at least {least:.1f} %", met=evening >= least)  # fmt: skip
-
-    def counted(name: str, found: int, wanted: int) -> Figure:
-        return Figure(name=name, value=found, goal=f"{wanted}", met=found == wanted)
-
+    least = round(morning - 100 * RECOVERED, 1)
+    yield Figure.at_least("after the retraining, on changed images that were not sent before", evening, least, "%")
     sent = [request for phase in day.phases for request in phase.requests]
     logged = sum(
         (day.platform.logged(version) for version in {one.version for one in day.phases}), start=Counter[str]()
     )
-    yield counted("answered requests that the log does not have", len(set(sent) - set(logged)), 0)
-    yield counted("requests that it has twice", sum(count > 1 for count in logged.values()), 0)
-    yield counted("labels that it does not have", len(set(sent) - set(day.platform.labeled())), 0)
+    yield Figure.exactly("answered requests that the log does not have", len(set(sent) - set(logged)), 0)
+    yield Figure.exactly("requests that it has twice", sum(count > 1 for count in logged.values()), 0)
+    yield Figure.exactly("labels that it does not have", len(set(sent) - set(day.platform.labeled())), 0)
     records = RetrainRecords(home, NAME).all()
-    yield counted("retrainings", len(records), 1)
+    yield Figure.exactly("retrainings", len(records), 1)
     ops = [entry.op for entry in Ledger.of(home.root, NAME).entries()]
-    yield counted("promotions, that of the first champion included", ops.count("promote"), 2)
-    yield counted("refused, undone or rolled back", len(ops) - 2 * ops.count("promote"), 0)
-    yield counted("versions in the registry", len(client.search_model_versions(f"name = '{NAME}'")), 2)
-    yield counted("exit code of gauntlet history", day.platform.gauntlet("history", NAME).returncode, 0)
+    yield Figure.exactly("promotions, that of the first champion included", ops.count("promote"), 2)
+    yield Figure.exactly("refused, undone or rolled back", len(ops) - 2 * ops.count("promote"), 0)
+    yield Figure.exactly("versions in the registry", len(client.search_model_versions(f"name = '{NAME}'")), 2)
+    yield Figure.exactly("exit code of gauntlet history", day.platform.gauntlet("history", NAME).returncode, 0)
     experiment = client.get_experiment_by_name(NAME)
     parents = client.search_runs([experiment.experiment_id], "tags.stage = 'pipeline'")
-    yield counted("runs in MLflow, beyond those in the home", len(parents) - len(day.runs()), 0)
+    yield Figure.exactly("runs in MLflow, beyond those in the home", len(parents) - len(day.runs()), 0)
     killed = len(day.killed)
     restarts = [part["restarts"] for part in day.platform.status()["parts"].values()]
-    yield counted("parts killed, each once, and restarted", sum(restarts), killed)
-    yield counted("restarts of the server for the promotion", int(not same_server), 0)
+    yield Figure.exactly("parts killed, each once, and restarted", sum(restarts), killed)
+    yield Figure.exactly("restarts of the server for the promotion", int(not same_server), 0)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Live through the day; return 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--folder", type=Path, help="for the platform's home; by default a temporary one")
     parser.add_argument("--drifted", type=int, default=800, help="changed images that get labels")
     parser.add_argument("--no-kills", action="store_true")
-    add_result_option(parser)
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as temporary:
         platform = RunningPlatform(asked.folder or Path(temporary), NAME)

@@ -22,13 +22,10 @@ WARM_UP = 0.15
 MOMENTUM = 0.1
 
 
-def mobile_network(architecture: str, weights: Path | None = None) -> Network:
-    """Return a network of torchvision's as ONNX; the first call trains it, unless there are weights."""
-    brought = TorchModel(
-        factory=f"torchvision.models:{architecture}",
-        arguments={"num_classes": 10},
-        weights=weights.absolute() if weights else weights_of(architecture),
-    )
+def mobile_network(architecture: str) -> Network:
+    """Return a network of torchvision's as ONNX; the first call trains it."""
+    factory, weights = f"torchvision.models:{architecture}", weights_of(architecture)
+    brought = TorchModel(factory=factory, arguments={"num_classes": 10}, weights=weights)
     return made(f"repair-{architecture}", Digits(), brought, TorchScript())
 
 

@@ -2,10 +2,9 @@
 
     python nncf_accuracy_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP GRANULARITY
 
-DATA has the arrays `calibration`, `validation` and `labels`, and may have `expected`, the outputs of the FP32 model;
-with these, MAX_DROP is not of the accuracy but of 1 - noise/signal. GRANULARITY, of the weights, is per-channel or
-per-tensor. Prints one JSON object: how often the model was evaluated on all images and on some, how many images that
-were, the seconds, and what NNCF says of its result.
+DATA has the arrays `calibration`, `validation` and `labels`; MAX_DROP is of the accuracy. GRANULARITY, of the weights,
+is per-channel or per-tensor. Prints one JSON object: how often the model was evaluated on all images and on some, how
+many images that were, the seconds, and what NNCF says of its result.
 """
 
 import json
@@ -38,36 +37,26 @@ class Told(logging.Handler):
 class Counted:
     """The validation function; knows how often it was asked."""
 
-    def __init__(self, images: int, expected: np.ndarray | None) -> None:
+    def __init__(self, images: int) -> None:
         self.images, self.counts = images, {"full": 0, "partial": 0, "images": 0}
-        self.signal = 0.0 if expected is None else float(np.square(expected).sum(1).mean())
 
     def __call__(self, model: onnx.ModelProto, images: Iterable[dict[str, np.ndarray]]) -> tuple[float, list[float]]:
-        """Return the accuracy, or 1 - noise/signal, and one number an image."""
+        """Return the accuracy, and one number an image."""
         session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         name = session.get_inputs()[0].name
-        values = [self._value(session.run(None, {name: i["input"]})[0][0], i) for i in images]
+        values = [float(session.run(None, {name: i["input"]})[0][0].argmax() == i["label"]) for i in images]
         self.counts["full" if len(values) == self.images else "partial"] += 1
         self.counts["images"] += len(values)
         return float(np.mean(values)), values
-
-    def _value(self, found: np.ndarray, image: dict[str, np.ndarray]) -> float:
-        if not self.signal:
-            return float(found.argmax() == image["label"])
-        return 1 - float(np.square(found - image["expected"]).sum()) / self.signal
 
 
 def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> None:
     """Quantize with accuracy control, save, and tell what it took."""
     arrays, model = np.load(data), onnx.load(path)
     name = model.graph.input[0].name
-    expected = arrays.get("expected")
-    known = arrays["labels"] if expected is None else expected
-    items = [
-        {"input": x[None], "label": label, "expected": output}
-        for x, label, output in zip(arrays["validation"], arrays["labels"], known, strict=True)
-    ]
-    validate, told = Counted(len(items), expected), Told()
+    pairs = zip(arrays["validation"], arrays["labels"], strict=True)
+    items = [{"input": x[None], "label": label} for x, label in pairs]
+    validate, told = Counted(len(items)), Told()
     logging.getLogger("nncf").addHandler(told)
     start = time.perf_counter()
     mended = nncf.quantize_with_accuracy_control(

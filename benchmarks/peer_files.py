@@ -4,13 +4,13 @@ import math
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
+from calibration_feeds import one_by_one
 from networks import CACHE, Network, made, trained
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization import QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pydantic import Field
 
@@ -91,28 +91,15 @@ def noise() -> NpzArrays:
     return NpzArrays(path=place, labels=tuple("0123456789"))
 
 
-class OneByOne(CalibrationDataReader):  # type: ignore[misc]
-    """Calibration images as `quantize_static` reads them."""
-
-    def __init__(self, samples: dict[str, np.ndarray]) -> None:
-        (self.name, self.images) = next(iter(samples.items()))
-        self.rest: Iterator[np.ndarray] = iter(self.images)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next one."""
-        image = next(self.rest, None)
-        return None if image is None else {self.name: image[None]}
-
-
 def peers(network: Network, tools: list[str]) -> dict[str, Row]:
     """Return what users pick, as the tools' guides show it; `tools` are those that are not in this environment."""
     model, out = network.store.path(network.kept.model), network.workspace("peers").folder
     calibration = images(network, "calibration", 128)
     np.savez(out / "calibration.npz", **calibration)
     quant_pre_process(model, out / "prepared.onnx")
-    quantize_static(out / "prepared.onnx", out / "defaults.onnx", OneByOne(calibration))
+    quantize_static(out / "prepared.onnx", out / "defaults.onnx", one_by_one(calibration))
     careful = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-    quantize_static(out / "prepared.onnx", out / "u8s8.onnx", OneByOne(calibration), **careful)
+    quantize_static(out / "prepared.onnx", out / "u8s8.onnx", one_by_one(calibration), **careful)
     simplified(model, out / "onnxsim.onnx")
     found = {
         REFERENCE: Row(file=model, target=OrtCpu()),

@@ -10,14 +10,14 @@ the outputs of the framework that the network was trained in.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 from networks import Network
 from peer_files import REFERENCE, TIMEOUT_S, Prepared, Row, images, judged, network_of, peers
 from product_run import SHARED, run_product, settings, winner_of
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, conclude, script_parser
 
 from flows.record.home import Home
 from gauntlet.datasets import read_split
@@ -54,13 +54,11 @@ def choose(
 def table(
     found: dict[str, Row], measured: dict[str, Contender], trained: bool
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Print the rows, the fastest at the first batch size first; return the columns and the rows."""
+    """Return the columns and the rows, the fastest at the first batch size first; print what failed."""
     base = measured[REFERENCE]
     sizes = [*base.round_medians_ms]
     heads = [head for batch in sizes for head in (f"batch {batch}, ms", f"batch {batch}, x FP32")]
     columns = ("file and runtime", *["accuracy"] * trained, "SQNR, dB", "size", *heads)
-    print("|", " | ".join(columns), "|")
-    print("|---|" + "---:|" * (len(columns) - 1))
     lines = []
     alive = [name for name in found if not measured[name].failure]
     for name in sorted(alive, key=lambda n: float(np.median(measured[n].round_medians_ms[sizes[0]]))):
@@ -69,7 +67,6 @@ def table(
         for row in rows(measured[name], base, resolution=0):
             cells += [fixed(row.median_ms, 2), speedup(row.speedup, row.speedup_low, row.speedup_high)]
         lines.append((name, *cells))
-        print("|", " | ".join(lines[-1]), "|", flush=True)
     for name in found:
         if measured[name].failure:
             print(f"{name}: {measured[name].failure}")
@@ -78,7 +75,7 @@ def table(
 
 def arguments() -> argparse.Namespace:
     """Return the arguments of the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     networks = ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnetb0")
     parser.add_argument("--network", default="resnet18", choices=networks)
     parser.add_argument("--prepare", action="store_true", help="make everything anew, and stop")
@@ -87,7 +84,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--block-ms", type=float, default=60)
     parser.add_argument("--shared", action="store_true", help="other work runs: one thread, and one process a file")
-    add_result_option(parser)
     return parser.parse_args()
 
 
@@ -102,29 +98,22 @@ def race_together(network: Network, files: dict[str, Row], plan: Plan) -> RaceTa
 def against_fastest_peer(
     measured: dict[str, Contender], chosen: dict[str, Row], peers: dict[str, Row], batches: tuple[int, ...]
 ) -> list[Figure]:
-    """Print and return how the best chosen file compares with the fastest peer at each batch size."""
+    """Return how the best chosen file compares with the fastest peer at each batch size."""
     figures = []
     for place, batch in enumerate(batches):
         times = {n: float(np.median(c.round_medians_ms[batch])) for n, c in measured.items() if not c.failure}
         ours, best = min(chosen, key=times.__getitem__), min(peers.keys() & times, key=times.__getitem__)
         row = rows(measured[ours], measured[best], resolution=0)[place]
-        interval = speedup(row.speedup, row.speedup_low, row.speedup_high)
-        print(f"batch {batch}: {ours} against the fastest peer ({best}): {interval}")
         figures.append(
-            Figure(
-                name=f"{ours.strip('*')} over {best}, batch {batch}",
-                value=round(row.speedup, 2),
-                low=round(row.speedup_low, 2),
-                high=round(row.speedup_high, 2),
-                goal="at least as fast as the best peer",
-                met=row.speedup_high >= 1,
-            )
-        )
+            Figure(name=f"{ours.strip('*')} over {best}, batch {batch}", value=round(row.speedup, 2),
+                   low=round(row.speedup_low, 2), high=round(row.speedup_high, 2),
+                   goal="at least as fast as the best peer", met=row.speedup_high >= 1)
+        )  # fmt: skip
     return figures
 
 
-def main() -> None:
-    """Make, choose, race, print."""
+def main() -> int:
+    """Make, choose, race, print; 1 where a peer is faster."""
     options = arguments()
     install("openvino", print)
     network, limits = network_of(options.network)
@@ -132,7 +121,7 @@ def main() -> None:
     if options.prepare or not note.is_file():
         note.write_text(Prepared(peers=peers(network, options.tools)).model_dump_json())
     if options.prepare:
-        return
+        return 0
     known = Prepared.model_validate_json(note.read_bytes()).peers
     threads = 1 if options.shared else usable_threads()
     plan = Plan(tuple(options.batch), options.rounds, options.block_ms, threads, TIMEOUT_S, restarts=not options.shared)
@@ -143,24 +132,16 @@ def main() -> None:
     files = known | chosen
     result = race_together(network, files, plan)
     measured, other_load = result.contenders, number(result.machine.other_load_cores, 2)
-    print(f"\n{options.network}, {datetime.now(UTC):%Y-%m-%d}, {plan.threads} threads, {plan.rounds} rounds")
-    print(f"load {result.machine.load_average}, other work {other_load} cores\n")
     columns, lines = table(files, measured, not limits)
     beside = ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in result.control)
-    print("\nFP32 against itself:", beside)
     figures = against_fastest_peer(measured, chosen, known, plan.batch_sizes)
-    if options.result:
-        write_result(
-            options.result,
-            topic="peers",
-            claim=f"{options.network}: at least as fast as what users would pick",
-            conditions=f"{plan.rounds} rounds, {plan.threads} threads, one process a row; SQNR against the framework's "
-            f"outputs; {other_load} cores of other work; FP32 beside itself: {beside}",
-            figures=figures,
-            columns=columns,
-            rows=lines,
-        )
+    claim = f"{options.network}: at least as fast as what users would pick"
+    conditions = (
+        f"{plan.rounds} rounds, {plan.threads} threads, one process a row; SQNR against the framework's outputs; "
+        f"{other_load} cores of other work; FP32 beside itself: {beside}"
+    )
+    return conclude(Measured(claim, conditions, tuple(figures), columns, lines), "peers", options.result)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

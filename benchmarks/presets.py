@@ -8,7 +8,6 @@ With `--again`, each preset is run a second time in the same home: what unchange
 meanwhile.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 
 from gauntlet.core.run_report import RunReport
 
@@ -30,16 +29,8 @@ GOALS = {
 """Preset -> metric -> its name for people, and what it is to reach; for others, the preset's own limit."""
 TRAINING_S = 360
 """Of those, on two slow cores."""
-COLUMNS = (
-    "preset",
-    "score",
-    "limit",
-    "largest difference from the source",
-    "winner",
-    "training, s",
-    "all, s",
-    "again, s",
-)
+DIFFERENCE = "largest difference from the source"
+COLUMNS = ("preset", "score", "limit", DIFFERENCE, "winner", "training, s", "all, s", "again, s")
 
 
 def ran(preset: str, home: str) -> tuple[RunReport, float]:
@@ -66,15 +57,12 @@ def reached(preset: str, report: RunReport) -> list[Figure]:
     assert train is not None and evaluate is not None
     if preset not in GOALS:
         accuracy, least = value(report, "evaluate", "evaluate.min_accuracy")
-        met, name = accuracy >= least, f"{preset}, FP32 accuracy"
-        return [Figure(name=name, value=round(100 * accuracy, 1), unit="%", goal=f"at least {least:.0%}", met=met)]
+        return [Figure.at_least(f"{preset}, FP32 accuracy", round(100 * accuracy, 1), 100 * least, "%")]
     figures = []
     for metric, (title, least) in GOALS[preset].items():
         score = evaluate.facts["scores"][metric]  # type: ignore[index, call-overload]
-        goal, name = f"at least {least:g}", f"{preset}, FP32 {title}"
-        figures.append(Figure(name=name, value=round(score, 3), goal=goal, met=score >= least))
-    goal, met = f"at most {TRAINING_S} s", train.seconds <= TRAINING_S
-    return [*figures, Figure(name=f"{preset}, training", value=round(train.seconds), unit="s", goal=goal, met=met)]
+        figures.append(Figure.at_least(f"{preset}, FP32 {title}", round(score, 3), least))
+    return [*figures, Figure.at_most(f"{preset}, training", round(train.seconds), TRAINING_S, "s")]
 
 
 def line(preset: str, report: RunReport, first: float, again: float | None) -> tuple[list[Figure], tuple[str, ...]]:
@@ -86,9 +74,8 @@ def line(preset: str, report: RunReport, first: float, again: float | None) -> t
     difference, _ = value(report, "numerics", "numerics.max_rel_error")
     figures = [*reached(preset, report), Figure(name=f"{preset}, the first run", value=round(first), unit="s")]
     if again is not None:
-        share = round(again / first, 2)
-        goal = {"goal": f"at most {GOAL_AGAIN}", "met": share <= GOAL_AGAIN}
-        figures.append(Figure(name=f"{preset}, the same command again, over the first run", value=share, **goal))
+        name, share = f"{preset}, the same command again, over the first run", round(again / first, 2)
+        figures.append(Figure.at_most(name, share, GOAL_AGAIN))
     seconds = (f"{train.seconds:.0f}", f"{first:.0f}")
     cells = (f"{score:.1%}", f"{least:.0%}", f"{difference:.1e}", str(report.winner), *seconds)
     return figures, (preset, *cells, "" if again is None else f"{again:.0f}")
@@ -96,10 +83,9 @@ def line(preset: str, report: RunReport, first: float, again: float | None) -> t
 
 def main() -> int:
     """Run each preset, naming it when it begins, and print the table; 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("presets", nargs="*", default=["digits-resnet18"])
     parser.add_argument("--again", action="store_true")
-    add_result_option(parser)
     options = parser.parse_args()
     figures: list[Figure] = []
     rows: list[tuple[str, ...]] = []

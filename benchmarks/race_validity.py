@@ -7,7 +7,6 @@ of 60 ms, and the verdicts are counted. It can be done in pieces: each adds its 
 models are chains of matrix products whose costs are proportional to their lengths. Nothing else should run meanwhile.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper, parser
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.rows import rows
@@ -81,15 +80,13 @@ def summary(notes: Path) -> Measured:
         rows.append((name, *verdicts, f"{middle:.3f} ({low:.3f} to {high:.3f})"))
     races, wrong = len(found), counts[SAME]["faster"] + counts[SAME]["slower"]
     right = counts[LESS]["faster"]
-    few = {"goal": "at most 5 of 100", "met": wrong <= 0.05 * races}
-    most = {"goal": "at least 95 of 100", "met": right >= 0.95 * races}
     return Measured(
         "Equal models are not called different, and a small difference is found",
         f"chains of {LONG} and {SHORT} matrix products, {DEFAULT.rounds} rounds of {BLOCK_MS} ms; "
         f"{foreign:.2f} cores of other work, steal {100 * steal:.1f} %",
         (
-            Figure(name="equal pairs called different", value=wrong, unit=f"of {races}", **few),
-            Figure(name=f"{LESS} found", value=right, unit=f"of {races} races", **most),
+            Figure.at_most("equal pairs called different", wrong, 0.05 * races, f"of {races}"),
+            Figure.at_least(f"{LESS} found", right, 0.95 * races, f"of {races} races"),
         ),
         ("against", "faster", "not resolved", "slower", "speed-up: median (5 % to 95 %)"),
         rows,
@@ -98,12 +95,11 @@ def summary(notes: Path) -> Measured:
 
 def main() -> int:
     """Race, and sum up; return 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--races", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="number of the first race, where others were run before")
     parser.add_argument("--threads", type=int, default=usable_threads(), help="of a session")
     parser.add_argument("--notes", type=Path, default=Path("races.jsonl"), help="a line a race, all summed up")
-    add_result_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, inputs = Path(name), Path(name) / "inputs.npz"

@@ -10,7 +10,6 @@ person would. At the end, every journal, the store and MLflow are compared. Need
 `store` and `dev`. Exits with 1 when a goal is missed.
 """
 
-import argparse
 import os
 import random
 import sys
@@ -28,7 +27,7 @@ import numpy as np
 import onnx
 import psutil
 from killable_servers import ADDRESS, Platform, platform
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
@@ -242,7 +241,7 @@ def measure(kills: int, seed: int, span_s: float, minutes: float) -> Measured:
     again = sum(len(codes) - 1 for codes in found.exits)
     counts = {"results lost": len(found.lost), "results published twice": len(found.twice)}
     counts["benchmarks side by side"] = found.side_by_side
-    figures = tuple(Figure(name=name, value=n, goal="0", met=n == 0) for name, n in counts.items())
+    figures = tuple(Figure.exactly(name, n) for name, n in counts.items())
     figures += (Figure(name="kills", value=len(found.killed)),)
     figures += (Figure(name="runs that passed in the end", value=len(found.exits)),)
     figures += (Figure(name="commands that were given again", value=again),)
@@ -260,12 +259,11 @@ def measure(kills: int, seed: int, span_s: float, minutes: float) -> Measured:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run it; return 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--span", type=float, default=30, metavar="S", help="longest time between two kills")
     parser.add_argument("--minutes", type=float, default=60, help="no kill after so many, however few there were")
-    add_result_option(parser)
     asked = parser.parse_args(words)
     found = measure(asked.kills, asked.seed, asked.span, asked.minutes)
     return conclude(found, "machines", asked.result)

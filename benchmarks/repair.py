@@ -1,35 +1,30 @@
 """Repair beside NNCF's accuracy control: evaluations, seconds, accuracy on images that neither saw, and latency.
 
-    python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--min-sqnr-db 0] [--nncf PYTHON]
-    python benchmarks/repair.py --network mobilenet_v3_large --per-tensor [--weights FILE.pt] [--nncf PYTHON]
+    python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--nncf PYTHON] [--result FILE.json]
 
-Trains the network on digits once (see networks.py and mobile_networks.py, or gives torchvision's the --weights of an
-earlier training); with --uneven, ResNet-18's channels differ a thousandfold in range, and its INT8 form collapses. Both
-get the same calibration images, the same validation images and the same accuracy to keep on them, or with --min-sqnr-db
-the same signal to noise. PYTHON is the interpreter of another environment with nncf, onnx and onnxruntime; without it,
-NNCF does not run. Last, everything is raced against FP32 at batch 1. The first line tells the machine's load; FP32's
-own evaluation is counted in both.
+Trains the network on digits once (see networks.py and mobile_networks.py); with --uneven, channels differ a
+thousandfold in range, and its INT8 form collapses. Both get the same calibration images, the same validation images and
+the same accuracy to keep on them. PYTHON is the interpreter of another environment with nncf, onnx and onnxruntime;
+without it, NNCF does not run. Last, everything is raced against FP32 at batch 1. FP32's own evaluation is counted in
+both.
 """
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from mobile_networks import mobile_network
-from networks import Network, made, trained, with_uneven_channels
-from results import Figure, add_result_option, write_result
+from networks import Network, trained, with_uneven_channels
+from results import Figure, Measured, conclude, script_parser
 
-from frameworks.keras.classifier_training import KerasTraining
-from frameworks.keras.tf2onnx import Tf2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
-from gauntlet.datasets.digits import Digits
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.table import run_race
 from gauntlet.runtime.resources import ResourceUsage, usable_threads
@@ -37,25 +32,14 @@ from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from wings.repair import RepairConfig, repair
-from wings.repair.quality import ReferenceOutputs
 from wings.repair.trial import PREDICTION_IMAGES, RANKING_IMAGES
 
 CONTROL = Path(__file__).with_name("nncf_accuracy_control.py")
 TORCHVISION = ("mobilenet_v3_large", "mobilenet_v2", "efficientnet_b0")
-NETWORKS = ("resnet18", "efficientnetb0", *TORCHVISION)
-
-
-def network_of(name: str, weights: Path | None) -> Network:
-    """Return a network by its name; `efficientnetb0` is Keras's, `efficientnet_b0` torchvision's."""
-    if name in TORCHVISION:
-        return mobile_network(name, weights)
-    if name == "efficientnetb0":
-        return made("repair-efficientnetb0", Digits(layout="NHWC"), KerasTraining(epochs=9), Tf2Onnx())
-    return trained(name)
 
 
 def nncf_control(network: Network, python: str, limits: AccuracyConfig, granularity: str) -> Artifact | None:
-    """Let NNCF do it; print what it took. It keeps one number: the accuracy, or the noise where that is asked."""
+    """Let NNCF do it; print what it took."""
     import onnx
 
     out = network.workspace("nncf")
@@ -63,14 +47,10 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     name = next(iter(splits["test"].take(slice(0, 1))))
     arrays = {split: splits[split].take(slice(0, 256))[name] for split in ("calibration", "validation")}
     model, file = network.store.path(network.kept.model), out.folder / "nncf.onnx"
-    max_drop = limits.max_accuracy_drop
-    if limits.min_sqnr_db:
-        max_drop = 10 ** (-limits.min_sqnr_db / 10)
-        outputs = ReferenceOutputs(model, splits["validation"], 256).outputs
-        arrays["expected"] = outputs[next(iter(outputs))]
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
     done = subprocess.run(
-        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(file), str(max_drop), granularity],
+        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(file), str(limits.max_accuracy_drop),
+         granularity],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -83,20 +63,6 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     Signature.read(onnx.load(model)).write(proto)
     onnx.save(proto, file)
     return out.store_file(file)
-
-
-def arguments() -> argparse.Namespace:
-    """Return the arguments of the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet18", choices=NETWORKS)
-    parser.add_argument("--weights", type=Path, help="a state dict for a network of torchvision's")
-    parser.add_argument("--uneven", action="store_true")
-    parser.add_argument("--per-tensor", action="store_true")
-    parser.add_argument("--min-sqnr-db", type=float, default=0)
-    parser.add_argument("--max-drop", type=float, default=0.01)
-    parser.add_argument("--nncf", metavar="PYTHON")
-    add_result_option(parser)
-    return parser.parse_args()
 
 
 def repaired(network: Network, recipe: StaticInt8, limits: AccuracyConfig) -> tuple[dict[str, Artifact], list[Figure]]:
@@ -128,7 +94,7 @@ def repaired(network: Network, recipe: StaticInt8, limits: AccuracyConfig) -> tu
 
 
 def compared(network: Network, models: dict[str, Artifact], limits: AccuracyConfig) -> list[tuple[str, ...]]:
-    """Race the models at batch 1, and print and return their accuracy on the test images and their speed."""
+    """Race the models at batch 1, and return their accuracy on the test images and their speed."""
     kept, samples = network.kept, network.workspace("race").folder / "inputs.npz"
     np.savez(samples, **read_split(network.store.path(kept.splits["test"])).take(slice(0, 1)))
     plan = Plan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
@@ -141,37 +107,36 @@ def compared(network: Network, models: dict[str, Artifact], limits: AccuracyConf
         row = table.rows[name][0]
         speed = f"{row.speedup:.2f} [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
         lines.append((name, f"{facts.accuracy:.2%}", f"{facts.sqnr_db:.1f}", f"{row.median_ms:.2f}", speed))
-        print(f"{name:24} test accuracy {facts.accuracy:.4f}  SQNR {facts.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "
-              f"{speed} x FP32")  # fmt: skip
     return lines
 
 
-def main() -> None:
+def main() -> int:
     """Repair both ways, and compare."""
-    options = arguments()
-    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
-    network = network_of(options.network, options.weights)
+    parser = script_parser(__doc__)
+    parser.add_argument("--network", default="resnet18", choices=("resnet18", *TORCHVISION))
+    parser.add_argument("--uneven", action="store_true")
+    parser.add_argument("--per-tensor", action="store_true")
+    parser.add_argument("--max-drop", type=float, default=0.01)
+    parser.add_argument("--nncf", metavar="PYTHON")
+    options = parser.parse_args()
+    network = (mobile_network if options.network in TORCHVISION else trained)(options.network)
     network = with_uneven_channels(network) if options.uneven else network
     recipe = StaticInt8(per_channel=not options.per_tensor)
-    limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
+    limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=0)
     ours, figures = repaired(network, recipe, limits)
     models = {"fp32": network.kept.model} | ours
     if options.nncf:
-        found = nncf_control(network, options.nncf, limits, "per-tensor" if options.per_tensor else "per-channel")
-        models |= {"nncf": found} if found else {}
-    lines = compared(network, models, limits)
-    if options.result:
-        write_result(
-            options.result,
-            topic="repair",
-            claim=f"{options.network}: repair keeps the accuracy and the speed",
-            conditions=f"digits; at most {100 * options.max_drop:g} points of accuracy to lose, at least "
-            f"{options.min_sqnr_db:g} dB, on the validation images; batch 1 in one race",
-            figures=figures,
-            columns=("model", "accuracy on the test images", "SQNR, dB", "ms", "x FP32"),
-            rows=lines,
-        )
+        theirs = nncf_control(network, options.nncf, limits, "per-tensor" if options.per_tensor else "per-channel")
+        models |= {"nncf": theirs} if theirs else {}
+    claim = f"{options.network}: repair keeps the accuracy and the speed"
+    conditions = (
+        f"digits; at most {100 * options.max_drop:g} points of accuracy to lose on the validation images; "
+        f"batch 1 in one race; load {os.getloadavg()[0]:.1f}"
+    )
+    columns = ("model", "accuracy on the test images", "SQNR, dB", "ms", "x FP32")
+    found = Measured(claim, conditions, tuple(figures), columns, compared(network, models, limits))
+    return conclude(found, "repair", options.result)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

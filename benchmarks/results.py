@@ -9,7 +9,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -42,6 +42,23 @@ class Figure(Frozen):
     goal: str = Field("", description="in words; empty where none was set")
     met: bool | None = Field(None, description="whether the goal is met")
 
+    @classmethod
+    def at_most(cls, name: str, value: float, limit: float, unit: str = "", goal: str = "") -> Self:
+        """Return a number with an upper limit; `goal` says it in other words."""
+        words = goal or f"at most {limit:g} {unit}".strip()
+        return cls(name=name, value=value, unit=unit, goal=words, met=bool(value <= limit))
+
+    @classmethod
+    def at_least(cls, name: str, value: float, limit: float, unit: str = "", goal: str = "") -> Self:
+        """Return a number with a lower limit."""
+        words = goal or f"at least {limit:g} {unit}".strip()
+        return cls(name=name, value=value, unit=unit, goal=words, met=bool(value >= limit))
+
+    @classmethod
+    def exactly(cls, name: str, value: int, wanted: int = 0) -> Self:
+        """Return a count that has to be so large."""
+        return cls(name=name, value=value, goal=f"{wanted}", met=value == wanted)
+
 
 class Result(Frozen):
     """One claim, and what one command measured for it."""
@@ -66,6 +83,13 @@ class Measured(NamedTuple):
     figures: tuple[Figure, ...]
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
+
+
+def script_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a script, which takes `--result FILE.json`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_result_option(parser)
+    return parser
 
 
 def add_result_option(parser: argparse.ArgumentParser) -> None:

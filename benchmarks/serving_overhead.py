@@ -7,7 +7,6 @@ requests one after the other on one connection, then many connections at once fo
 process and shares the cores. Prints medians over the rounds; what serving adds is the difference within a round.
 """
 
-import argparse
 import random
 import statistics
 import sys
@@ -22,7 +21,7 @@ import numpy as np
 import onnx
 import psutil
 from networks import trained
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 from serving_peers import Server, gauntlet, litserve, mlserver
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, seal
@@ -44,6 +43,12 @@ FACTOR = 2.0
 BARE, OURS = "bare session.run", "gauntlet serve"
 
 
+def given_or_trained(model: Path | None) -> Path:
+    """Return the model that is given, or else a ResNet-18."""
+    network = None if model else trained("resnet18")
+    return (model or network.store.path(network.kept.model)).resolve()  # type: ignore[union-attr]
+
+
 def make_bundle(model: Path, folder: Path) -> tuple[Path, NamedArrays]:
     """Seal a bundle of a model with random golden inputs, and latencies as a race would measure them."""
     signature = Signature.read(onnx.load(model))
@@ -58,22 +63,13 @@ def make_bundle(model: Path, folder: Path) -> tuple[Path, NamedArrays]:
         feed = {name: array[:batch] for name, array in inputs.items()}
         times = [timed(lambda feed=feed: session.run(None, feed)) for _ in range(8)]
         latencies.append(BatchLatency(batch=batch, median_ms=1000 * statistics.median(times)))
-    contract = Contract(
-        name="resnet18",
-        run_id="benchmark",
-        candidate="fp32",
-        signature=signature,
-        target="ort-cpu",
-        latencies=tuple(latencies),
-    )
+    made_by = {"name": "resnet18", "run_id": "benchmark", "candidate": "fp32", "target": "ort-cpu"}
+    contract = Contract(**made_by, signature=signature, latencies=tuple(latencies))
     folder.mkdir()
     (folder / MODEL).write_bytes(model.read_bytes())
     (folder / CONTRACT).write_text(contract.model_dump_json())
-    np.savez(
-        folder / GOLDEN,
-        **{f"inputs/{k}": v for k, v in inputs.items()},
-        **{f"outputs/{k}": v for k, v in outputs.items()},
-    )
+    parts = {"inputs": inputs, "outputs": outputs}
+    np.savez(folder / GOLDEN, **{f"{part}/{k}": v for part, arrays in parts.items() for k, v in arrays.items()})
     seal(folder)
     return folder, {name: array[:1] for name, array in inputs.items()}
 
@@ -144,19 +140,14 @@ def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server
 
 def main() -> int:
     """Measure in turns and print the table; 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", type=Path, help="an exported model with a signature; by default a ResNet-18")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument(
-        "--litserve", type=Path, metavar="PYTHON", help="of an environment with litserve and onnxruntime"
-    )
-    parser.add_argument(
-        "--mlserver", type=Path, metavar="PYTHON", help="of an environment with mlserver and onnxruntime"
-    )
-    add_result_option(parser)
+    for peer in ("litserve", "mlserver"):
+        words = f"of an environment with {peer} and onnxruntime"
+        parser.add_argument(f"--{peer}", type=Path, metavar="PYTHON", help=words)
     options = parser.parse_args()
-    network = None if options.model else trained("resnet18")
-    model = (options.model or network.store.path(network.kept.model)).resolve()  # type: ignore[union-attr]
+    model = given_or_trained(options.model)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         bundle, sample = make_bundle(model, folder / "bundle")
@@ -185,19 +176,13 @@ def measured(rounds: list[Round], batch: int) -> Measured:
     figures = []
     for i, (name, goal) in enumerate(GOALS.items()):
         added = round(statistics.median(r[OURS][i] - r[BARE][i] for r in rounds), 2)
-        limit = f"at most {goal:g} ms"
-        figures.append(
-            Figure(name=f"{name} added to a bare call", value=added, unit="ms", goal=limit, met=added <= goal)
-        )
+        figures.append(Figure.at_most(f"{name} added to a bare call", added, goal, "ms"))
     share = round(statistics.median(r[OURS][2] / r[BARE][2] for r in rounds), 3)
-    limit, name = f"at least {SHARE:g}", "throughput, share of the bare session's"
-    figures.append(Figure(name=name, value=share, goal=limit, met=share >= SHARE))
+    figures.append(Figure.at_least("throughput, share of the bare session's", share, SHARE))
     for peer in sorted(rounds[0].keys() - {BARE, OURS}):
         factor = round(statistics.median(r[OURS][2] / r[peer][2] for r in rounds), 2)
-        figure = Figure(name=f"requests per second over {peer}'s", value=factor, unit="x")
-        if peer == "MLServer":
-            figure = figure.replace(goal=f"at least {FACTOR:g}x", met=factor >= FACTOR)
-        figures.append(figure)
+        figure = Figure.at_least(f"requests per second over {peer}'s", factor, FACTOR, "x")
+        figures.append(figure if peer == "MLServer" else figure.replace(goal="", met=None))
     load = f"load of the machine at the end {psutil.getloadavg()[0]:.1f}"
     return Measured(
         claim="Serving adds little to the model's own time",

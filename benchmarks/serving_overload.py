@@ -23,10 +23,9 @@ from time import perf_counter
 import numpy as np
 import psutil
 import uvloop
-from networks import trained
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 from scipy.stats import linregress, t
-from serving_overhead import CONNECTIONS, make_bundle
+from serving_overhead import CONNECTIONS, given_or_trained, make_bundle
 from serving_peers import Server, gauntlet
 
 from gauntlet.bundle.bundle import CONTRACT
@@ -188,16 +187,13 @@ def growth(memory: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
 
 def main() -> int:
     """Measure and print; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", type=Path, help="an exported model with a signature; by default a ResNet-18")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--objective-ms", type=float, default=250)
-    add_result_option(parser)
     options = parser.parse_args()
-    network = None if options.model else trained("resnet18")
-    model = (options.model or network.store.path(network.kept.model)).resolve()  # type: ignore[union-attr]
     with tempfile.TemporaryDirectory() as name:
-        bundle, sample = make_bundle(model, Path(name) / "bundle")
+        bundle, sample = make_bundle(given_or_trained(options.model), Path(name) / "bundle")
         contract = Contract.model_validate_json((bundle / CONTRACT).read_bytes())
         with gauntlet(bundle, contract.name, sample, "--deadline-ms", f"{options.objective_ms:g}") as server:
             rounds, memory = uvloop.run(rounds_at(server, options.minutes))
@@ -212,24 +208,12 @@ def figures_of(objective_ms: float, rounds: list[Round], memory: list[tuple[floa
     slope, low, high = growth(memory)
     size, minutes = statistics.mean(mb for _, mb in memory), memory[-1][0]
     return (
-        Figure(
-            name="p99 of the admitted",
-            value=p99_ms,
-            unit="ms",
-            goal=f"at most {objective_ms:g} ms",
-            met=p99_ms <= objective_ms,
-        ),
-        Figure(name="goodput, share of the capacity", value=share, goal=f"at least {GOODPUT:g}", met=share >= GOODPUT),
-        Figure(
-            name=f"growth of the server's {size:.0f} MB",
-            value=round(slope, 3),
-            low=round(low, 3),
-            high=round(high, 3),
-            unit="MB a minute",
-            goal=f"at most {GROWTH:.0%} in these {minutes:.0f} minutes",
-            met=high * minutes <= GROWTH * size,
-        ),
-    )
+        Figure.at_most("p99 of the admitted", p99_ms, objective_ms, "ms"),
+        Figure.at_least("goodput, share of the capacity", share, GOODPUT),
+        Figure(name=f"growth of the server's {size:.0f} MB", value=round(slope, 3), low=round(low, 3),
+               high=round(high, 3), unit="MB a minute", goal=f"at most {GROWTH:.0%} in these {minutes:.0f} minutes",
+               met=high * minutes <= GROWTH * size),
+    )  # fmt: skip
 
 
 def report(options: argparse.Namespace, rounds: list[Round], memory: list[tuple[float, float]]) -> int:
@@ -243,13 +227,9 @@ def report(options: argparse.Namespace, rounds: list[Round], memory: list[tuple[
         rows.append((str(number), f"{one.capacity:.0f}", f"{share:.3f}", f"{refused:.2f}", f"{p50:.0f}", f"{p99:.0f}"))
     network = options.model.stem if options.model else "ResNet-18"
     load = f"load of the machine at the end {psutil.getloadavg()[0]:.0f}"
-    found = Measured(
-        claim="At twice its capacity the server answers within its objective and stays as large as it was",
-        conditions=f"{network}, requests of one row in binary, {LOAD:g} times the capacity of that minute, {load}",
-        figures=figures_of(options.objective_ms, rounds, memory),
-        columns=columns,
-        rows=rows,
-    )
+    claim = "At twice its capacity the server answers within its objective and stays as large as it was"
+    conditions = f"{network}, requests of one row in binary, {LOAD:g} times the capacity of that minute, {load}"
+    found = Measured(claim, conditions, figures_of(options.objective_ms, rounds, memory), columns, rows)
     return conclude(found, "serving", options.result)
 
 

@@ -6,7 +6,6 @@ A model is right if the winner's outputs are the framework's own, on rows that t
 with a reason and a fix. Wrong files, tracebacks and refusals without a fix are failures.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from product_run import SHARED, run_product, settings, winner_of
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 from zoo_models import MODELS
 from zoo_models.zoo_model import ZooModel, run_file
 
@@ -97,11 +96,10 @@ def main() -> int:
 
     The share that is right is a goal for the product, and no regression where it is missed.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"by default all: {', '.join(MODELS)}")
     parser.add_argument("--folder", type=Path, help="keep models and runs here")
     parser.add_argument("--rows", type=Path, help="append each row to this file; models that it has are not run again")
-    add_result_option(parser)
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"unknown models {', '.join(sorted(unknown))}; available: {', '.join(MODELS)}")
@@ -149,11 +147,11 @@ def figures(rows: list[Row]) -> tuple[Figure, ...]:
     good, traceback = right + verdicts.count(AS_MEANT), verdicts.count("traceback")
     of_all = f"of {models}"
     return (
-        Figure(name="models", value=models, goal=f"at least {MIN_MODELS}", met=models >= MIN_MODELS),
-        Figure(name="right", value=right, unit=of_all, goal=f"at least {GOAL:.0%}", met=right >= GOAL * models),
-        Figure(name="right, or refused as meant", value=good, unit=of_all, goal="all", met=good == models),
-        Figure(name="wrong files", value=wrong, goal="0", met=wrong == 0),
-        Figure(name="tracebacks", value=traceback, goal="0", met=traceback == 0),
+        Figure.at_least("models", models, MIN_MODELS),
+        Figure.at_least("right", right, GOAL * models, of_all, f"at least {GOAL:.0%}"),
+        Figure.at_least("right, or refused as meant", good, models, of_all, "all"),
+        Figure.exactly("wrong files", wrong),
+        Figure.exactly("tracebacks", traceback),
     )
 
 

@@ -81,8 +81,6 @@ def of_scores() -> dict[str, object]:
     )
     classes, ranking = rank_classes(scores, truth[:360], plain)
     calibration = calibrate_confidence(scores, truth[:360], held_out)
-    assert calibration is not None
-    assert ranking is not None
     return {
         "classes": [one.model_dump(mode="json") for one in classes],
         "calibration": calibration.model_dump(mode="json"),

@@ -100,7 +100,6 @@ def serving(folder: Path, *words: str | Path) -> Iterator[ServerProcess]:
     """Start a server, wait until it listens, and end it."""
     process = start(folder, *words, "--port", "0")
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving on http"), (folder / "logs").read_text()
         yield ServerProcess(process, int(line.rsplit(":", 1)[1]), folder / "logs")

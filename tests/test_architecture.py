@@ -102,7 +102,6 @@ def stages_of_the_pipeline() -> set[str]:
 def boxes_of_the_diagram() -> list[list[str]]:
     """Return the stages in each box of the README's diagram, in the order of its text."""
     diagram = re.search(r"```mermaid\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
-    assert diagram is not None
     return [box.split(", ") for box in re.findall(r"\w+\[(.*?)\]", diagram[1])]
 
 

@@ -54,7 +54,6 @@ def passed_on(settings: dict[str, str | None]) -> dict[str, None]:
 def automations() -> ModuleType:
     """Import the script, which lies in no package."""
     specification = importlib.util.spec_from_file_location("automations", DOCKER / "automations.py")
-    assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

@@ -31,7 +31,6 @@ def trial() -> ModuleType:
     sys.path.insert(0, str(folder))
     try:
         specification = importlib.util.spec_from_file_location("docker_trial", folder / "__main__.py")
-        assert specification is not None and specification.loader is not None
         module = importlib.util.module_from_spec(specification)
         sys.modules["docker_trial"] = module  # dataclasses look their module up
         specification.loader.exec_module(module)

@@ -7,11 +7,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 
 import needs
 import pytest
@@ -20,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from playwright.sync_api import Browser
 from results import Result
+from static_files import served
 
 PROJECT = Path(__file__).parents[1]
 README = (PROJECT / "README.md").read_text()
@@ -179,17 +177,14 @@ def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.browser
 def test_search_box_finds_a_key_and_asks_no_other_host(site: Path, browser: Browser) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=site))
-    Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/"
     page, asked = browser.new_page(), []
     page.on("request", lambda sent: asked.append(sent.url))
-    page.goto(f"{address}index.html")
-    page.get_by_role("button", name="Search").first.click()
-    page.keyboard.type("require_speedup")
-    page.get_by_text(re.compile(r"^[1-9]\d* results?$")).first.wait_for()
-    page.close()
-    server.shutdown()
+    with served(site) as address:
+        page.goto(f"{address}/index.html")
+        page.get_by_role("button", name="Search").first.click()
+        page.keyboard.type("require_speedup")
+        page.get_by_text(re.compile(r"^[1-9]\d* results?$")).first.wait_for()
+        page.close()
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
 
 

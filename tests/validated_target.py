@@ -1,6 +1,7 @@
 """A model on a target, looked at as a race does before it starts."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -10,7 +11,15 @@ from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_validation import Validation, validate_target
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets import OrtCpu
-from gauntlet.targets.base import BaseTarget, Precision
+from gauntlet.targets.base import BaseTarget, FrameworkTarget, Precision
+
+
+class OfFramework(FrameworkTarget):
+    """A target that runs its framework's own file."""
+
+    kind: str = "of-framework"
+    engine: ClassVar[str] = "nowhere"
+    model_suffixes: ClassVar[tuple[str, ...]] = (".own",)
 
 
 class States(OrtCpu):

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import onnx
+from calibration_feeds import one_by_one
 from onnx import NodeProto, numpy_helper, version_converter
 from onnxruntime.quantization import QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from peer_files import OneByOne
 
 from gauntlet.core.arrays import NamedArrays
 
@@ -26,15 +26,8 @@ def quantized_by_hand(model: Path, samples: NamedArrays, folder: Path) -> dict[s
     files = {}
     for name, reduce_range in RECIPES.items():
         files[name] = folder / f"{name.replace(' ', '-')}.onnx"
-        quantize_static(
-            prepared,
-            files[name],
-            OneByOne(samples),
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            reduce_range=reduce_range,
-        )
+        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "reduce_range": reduce_range}
+        quantize_static(prepared, files[name], one_by_one(samples), per_channel=True, **types)
     return files
 
 

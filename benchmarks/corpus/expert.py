@@ -9,7 +9,6 @@ photographs and are judged on the same other ones. Then both files race, with th
 a control. Models that are named run again; without names, a run that was interrupted is continued.
 """
 
-import argparse
 import dataclasses
 import math
 import sys
@@ -42,7 +41,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of the b
 from by_hand import quantized_by_hand
 from peer_files import TIMEOUT_S, Row, first_output
 from product_run import SHARED, run_product, settings, winner_of
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, conclude, script_parser
 
 RESCALING = ("tf2onnx-EfficientNetB0-opset15",)
 """Models that take pixels from 0 to 255."""
@@ -227,8 +226,8 @@ def line(duel: Duel) -> tuple[str, ...]:
     return (duel.model, *sides[0], *sides[1], str(duel.ratio))
 
 
-def write(path: Path, duels: Mapping[str, Duel], rounds: int, *, shared: bool) -> None:
-    """Write the result for docs/benchmarks.md."""
+def measured(duels: Mapping[str, Duel], rounds: int, *, shared: bool) -> Measured:
+    """Return the result for all models."""
     fast, exact = (sum(one) for one in zip(*((d.is_as_fast, d.is_as_exact) for d in duels.values()), strict=True))
     ratios = np.array([float(duel.ratio.value) for duel in duels.values()])
     loads = [float(duel.other_load_cores) for duel in duels.values()]
@@ -237,34 +236,31 @@ def write(path: Path, duels: Mapping[str, Duel], rounds: int, *, shared: bool) -
     how = alone if shared else f"{usable_threads()} threads, one process a file and round"
     rejected = [f"{duel.model}: {reason}" for duel in duels.values() for reason in duel.rejected_by_hand]
     beyond = f" Made by hand and beyond the limits: {'; '.join(rejected)}." if rejected else ""
-    write_result(
-        path,
-        topic="corpus",
+    return Measured(
         claim="What is chosen without a configuration is as fast and as exact as an expert's file",
         conditions=f"{rounds} rounds at batch 1, {how}; random weights, crops of photographs; "
         f"SQNR without the mean, against the file as it came; {number(min(loads), 2)} to {number(max(loads), 2)} cores "
         f"of other work during the races. As exact: at most {TOLERANCE_DB} dB less than a "
         f"file made by hand, where one is within the limits and faster.{beyond}",
-        figures=[
-            Figure(name="models", value=len(duels), goal="at least 10", met=len(duels) >= 10),
-            Figure(name="at least as fast", value=fast, goal="all", met=fast == len(duels)),
-            Figure(name="at least as exact", value=exact, goal="all", met=exact == len(duels)),
+        figures=(
+            Figure.at_least("models", len(duels), 10),
+            Figure.at_least("at least as fast", fast, len(duels), goal="all"),
+            Figure.at_least("at least as exact", exact, len(duels), goal="all"),
             Figure(name="chosen over by hand, median", value=round(float(np.median(ratios)), 2)),
             Figure(name="chosen over by hand, least", value=round(float(ratios.min()), 2)),
-        ],
+        ),
         columns=COLUMNS,
         rows=[line(duel) for duel in duels.values()],
     )
 
 
-def main() -> None:
-    """Run, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    """Run, print, write; 1 when a goal is missed."""
+    parser = script_parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(EXPORTED)}")
     parser.add_argument("--folder", type=Path, default=Path("corpus"), help="for the models, the runs and the outcomes")
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--shared", action="store_true", help="other work runs: one thread, and one process a file")
-    add_result_option(parser)
     options = parser.parse_args()
     duels, home = dict[str, Duel](), Home((options.folder / "home").resolve())
     with prefect_server(home):  # shared by all runs
@@ -276,9 +272,8 @@ def main() -> None:
                 kept.write_text(duel.model_dump_json(indent=1))
             duels[name] = Duel.model_validate_json(kept.read_bytes())
             print("|", " | ".join(line(duels[name])), "|", flush=True)
-    if options.result:
-        write(options.result, duels, options.rounds, shared=options.shared)
+    return conclude(measured(duels, options.rounds, shared=options.shared), "corpus", options.result)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

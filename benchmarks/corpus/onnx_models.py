@@ -78,32 +78,15 @@ def _tensor_names(graph: onnx.GraphProto) -> Iterator[str]:
         yield from node.output
 
 
-def quantized(proto: onnx.ModelProto, *, static: bool) -> onnx.ModelProto:
+def quantized(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Quantize the model with ONNX Runtime's own tool, as somebody may have done before."""
     import tempfile
     from pathlib import Path
 
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
-
-    class Samples(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            rng = np.random.default_rng(0)
-            shapes = {
-                value.name: [axis.dim_value or 1 for axis in value.type.tensor_type.shape.dim]
-                for value in proto.graph.input
-            }
-            self.calls = iter(
-                [{n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()} for _ in range(4)]
-            )
-
-        def get_next(self) -> dict[str, object] | None:
-            return next(self.calls, None)  # type: ignore[arg-type]
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
         onnx.save(proto, before)
-        if static:
-            quantize_static(before, after, Samples(), per_channel=True)
-        else:
-            quantize_dynamic(before, after, weight_type=QuantType.QUInt8)
+        quantize_dynamic(before, after, weight_type=QuantType.QUInt8)
         return onnx.load(after)

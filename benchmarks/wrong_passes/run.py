@@ -7,7 +7,6 @@
 test samples. `judge` shows these outputs to the product's checks without labels, and counts what the labels contradict.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of the benchmarks' shared modules
-from results import Figure, Measured, add_result_option, conclude
+from results import Figure, Measured, conclude, script_parser
 
 FOLDER = Path(".gauntlet") / "wrong-passes"
 BATCH = 16
@@ -128,19 +127,17 @@ def judge(folders: list[Path], *, verbose: bool) -> Measured:
 
 def share(name: str, count: int, total: int, goal: float | None = None) -> Figure:
     """Return a share in percent, with its goal if it has one."""
-    value = count / max(total, 1)
-    words, met = ("", None) if goal is None else (f"at most {goal:.0%}", value <= goal)
-    return Figure(name=name, value=round(100 * value, 1), unit="%", goal=words, met=met)
+    value = round(100 * count / max(total, 1), 1)
+    return Figure(name=name, value=value, unit="%") if goal is None else Figure.at_most(name, value, 100 * goal, "%")
 
 
 def main() -> int:
     """Make or judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("step", choices=("make", "judge"))
     parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"by default all: {', '.join(PROBLEMS)}")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for the outputs of all files, about 3 GB")
     parser.add_argument("--files", action="store_true", help="print how every file is judged")
-    add_result_option(parser)
     options = parser.parse_args()
     folders = {name: options.folder / name for name in options.problems or PROBLEMS}
     if unknown := folders.keys() - PROBLEMS.keys():

@@ -6,7 +6,6 @@ A function of `MODELS` writes a model into a folder, and returns it with its sam
 from collections.abc import Callable
 from pathlib import Path
 
-from zoo_models import keras_models, torch_models
 from zoo_models.boosted_models import boosted
 from zoo_models.jax_models import functions
 from zoo_models.keras_layers import layers
@@ -17,9 +16,6 @@ from zoo_models.torch_networks import networks
 from zoo_models.zoo_model import ZooModel
 
 MODELS: dict[str, Callable[[Path], ZooModel]] = {
-    name: function
-    for module in (torch_models, keras_models)
-    for name, function in vars(module).items()
-    if name.partition("_")[0] in ("torch", "torchvision", "keras") and name != "keras_model" and callable(function)
-} | {**networks(), **layers(), **every_listed(), **pipelines(), **boosted(), **functions(), **files()}
+    **networks(), **layers(), **every_listed(), **pipelines(), **boosted(), **functions(), **files()
+}  # fmt: skip
 """By name: the framework, and what it is."""

@@ -6,9 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from zoo_models.keras_models import keras_model
-from zoo_models.zoo_model import ZooModel, floats
+from gauntlet.core.arrays import NamedArrays
+from zoo_models.zoo_model import ZooModel, floats, with_samples
 
 LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "conv1d": ((12, 4), lambda k: [k.Conv1D(6, 3, padding="causal"), k.MaxPooling1D(2), k.Flatten(), k.Dense(3)]),
@@ -30,9 +32,28 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "dropout": ((8,), lambda k: [k.Dropout(0.5), k.Dense(8), k.GaussianNoise(0.3), k.AlphaDropout(0.2), k.Dense(3)]),
     "rectifiers": ((8,), lambda k: [k.Dense(8), k.LeakyReLU(), k.Dense(8), k.PReLU(), k.Dense(8), k.ELU()]),
     "einsum": ((4, 6), lambda k: [k.EinsumDense("abc,cd->abd", (None, 5)), k.GlobalAveragePooling1D(), k.Softmax()]),
+    "sequential": ((8,), lambda k: [k.Dense(16, activation="gelu"), k.Dense(3)]),
+    "h5": (
+        (16, 16, 3),
+        lambda k: [
+            k.SeparableConv2D(8, 3, activation="swish"),
+            k.BatchNormalization(),
+            k.DepthwiseConv2D(3),
+            k.GlobalAveragePooling2D(),
+            k.Dense(4, activation="softmax"),
+        ],
+    ),
+    "half": (
+        (8,),
+        lambda k: [k.Dense(32, activation="relu", dtype="mixed_float16"), k.Dense(3, dtype="mixed_float16")],
+    ),
+    "bfloat16": ((8,), lambda k: [k.Dense(3, dtype="mixed_bfloat16")]),
+    "exported": ((8,), lambda k: [k.Dense(6, activation="relu"), k.Dense(3)]),
     "random_crops": ((8, 8, 3), lambda k: [k.RandomFlip(), k.RandomRotation(0.1), k.Flatten(), k.Dense(3)]),
 }
 """The shape of a sample, and a network's layers."""
+FILES = {"h5": "model.h5", "exported": "saved_model"}
+"""Those of networks that are not saved as `model.keras`."""
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_tanh",
     "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
@@ -40,16 +61,32 @@ ACTIVATIONS = (
     "tanh_shrink", "threshold",
 )  # fmt: skip
 CLASSIFIERS = {
-    "ConvNeXtTiny": 32, "DenseNet121": 32, "EfficientNetB0": 32, "EfficientNetV2B0": 32, "MobileNetV2": 32,
-    "MobileNetV3Small": 32, "NASNetMobile": 32, "ResNet50": 32, "ResNet50V2": 32, "VGG16": 32, "InceptionV3": 75,
-    "Xception": 71,
+    "ConvNeXtTiny": 32, "DenseNet121": 32, "EfficientNetB0": 32, "EfficientNetV2B0": 32, "MobileNet": 32,
+    "MobileNetV2": 32, "MobileNetV3Small": 32, "NASNetMobile": 32, "ResNet50": 32, "ResNet50V2": 32, "VGG16": 32,
+    "InceptionV3": 75, "Xception": 71,
 }  # fmt: skip
 """Those of keras.applications, and the height and width of their images in pixels."""
 
 
+def keras_model(folder: Path, network: Any, draw: Callable[[int], NamedArrays], name: str = "model.keras") -> ZooModel:
+    """Save a network as a file, or exported as a folder of TensorFlow's."""
+    (network.save if "." in name else network.export)(folder / name)
+
+    def outputs(samples: NamedArrays) -> list[Any]:
+        values = [*samples.values()]
+        result = network(values[0] if len(values) == 1 else samples, training=False)
+        return [tensor.numpy() for tensor in start_tensorflow().tree.flatten(result)]
+
+    return with_samples(folder / name, draw, outputs, words=())
+
+
 def _layered(name: str, folder: Path) -> ZooModel:
     keras, (shape, make) = start_tensorflow(), LAYERS[name]
-    return keras_model(folder, keras.Sequential([keras.Input(shape), *make(keras.layers)]), floats(*shape))
+    network = keras.Sequential([keras.Input(shape), *make(keras.layers)])
+    made = keras_model(folder, network, floats(*shape), FILES.get(name, "model.keras"))
+    if name == "bfloat16":
+        return replace(made, refusal="computes in bfloat16")
+    return replace(made, words=("--trust",)) if name == "exported" else made
 
 
 def _activated(name: str, folder: Path) -> ZooModel:
@@ -74,12 +111,6 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     return keras_model(folder, network, scaled)
 
 
-def _exported(folder: Path) -> ZooModel:
-    keras = start_tensorflow()
-    network = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6, activation="relu"), keras.layers.Dense(3)])
-    return replace(keras_model(folder, network, floats(8), "saved_model"), words=("--trust",))
-
-
 def _u_net(folder: Path) -> ZooModel:
     keras = start_tensorflow()
     k = keras.layers
@@ -99,11 +130,51 @@ def _residual(folder: Path) -> ZooModel:
     return keras_model(folder, keras.Model(x, k.Dense(3)(k.Flatten()(sums))), floats(8, 8, 4))
 
 
+def _recurrent(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    layers = keras.layers
+    words = keras.Input((7,), dtype="int32", name="words")
+    body = layers.Bidirectional(layers.GRU(6))(layers.Embedding(50, 8)(words))
+    draw = lambda count: {"words": np.random.default_rng(1).integers(0, 50, (count, 7)).astype(np.int32)}  # noqa: E731
+    return keras_model(folder, keras.Model(words, layers.Dense(3)(body)), draw)
+
+
+def _attention(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    layers = keras.layers
+    x = keras.Input((6, 16))
+    y = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 4)(x, x))
+    return keras_model(
+        folder, keras.Model(x, layers.GlobalMaxPooling1D()(layers.Dense(8, activation="elu")(y))), floats(6, 16)
+    )
+
+
+def _two_inputs(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    layers = keras.layers
+    left, right = keras.Input((4,), name="left"), keras.Input((3,), name="right")
+    both = layers.Concatenate()([left, right])
+    network = keras.Model(
+        {"left": left, "right": right}, {"a": layers.Dense(2, name="a")(both), "b": layers.Dense(5, name="b")(both)}
+    )
+    return keras_model(folder, network, lambda count: floats(4, name="left")(count) | floats(3, name="right")(count))
+
+
+def _texts(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    layers = keras.layers
+    word = keras.Input((2,), dtype="string", name="word")
+    numbers = layers.Embedding(30, 3)(layers.StringLookup(vocabulary=[f"w{i}" for i in range(20)])(word))
+    draw = lambda count: {"word": np.array([[f"w{i % 23}", f"w{i // 9}"] for i in range(count)])}  # noqa: E731
+    return keras_model(folder, keras.Model(word, layers.Dense(4)(layers.Flatten()(numbers))), draw)
+
+
 def layers() -> dict[str, Callable[[Path], ZooModel]]:
     """Return the networks by name."""
     return (
         {f"keras_{name}": partial(_layered, name) for name in LAYERS}
         | {f"keras_activation_{name}": partial(_activated, name) for name in ACTIVATIONS}
         | {f"keras_{name}": partial(_classifier, name) for name in CLASSIFIERS}
-        | {"keras_exported": _exported, "keras_u_net": _u_net, "keras_residual": _residual}
+        | {"keras_u_net": _u_net, "keras_residual": _residual, "keras_recurrent": _recurrent}
+        | {"keras_attention": _attention, "keras_two_inputs": _two_inputs, "keras_texts": _texts}
     )

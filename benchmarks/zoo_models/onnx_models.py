@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from calibration_feeds import Feeds
 from onnx import helper, numpy_helper
 from onnxruntime import quantization
-from onnxruntime.quantization.calibrate import CalibrationDataReader
 
 from gauntlet.core.arrays import NamedArrays
 from zoo_models.zoo_model import SAMPLES, ZooModel, floats, run_file, with_samples
@@ -136,22 +136,14 @@ def _ml(folder: Path, *, maps: bool) -> ZooModel:
     return _file(folder, proto)
 
 
-class _Images(CalibrationDataReader):
-    def __init__(self) -> None:
-        self.samples = iter(np.split(floats(3, 12, 12)(32)["x"] * 4, 8))
-
-    def get_next(self) -> Any:
-        images = next(self.samples, None)
-        return None if images is None else {"x": images}
-
-
 def _quantized(folder: Path, how: str) -> ZooModel:
     paths = folder / "float.onnx", folder / "model.onnx"
     onnx.save(network(), paths[0])
     if how == "dynamic":
         quantization.quantize_dynamic(*paths)
     else:
-        quantization.quantize_static(*paths, _Images(), **STATIC[how])
+        images = np.split(floats(3, 12, 12)(32)["x"] * 4, 8)
+        quantization.quantize_static(*paths, Feeds({"x": part} for part in images), **STATIC[how])
     return _file(folder)
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo_models.torch_models import computed_by, program
-from zoo_models.zoo_model import ZooModel, floats, with_samples
+from gauntlet.core.arrays import NamedArrays
+from zoo_models.zoo_model import Outputs, ZooModel, floats, with_samples
 
 LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "conv1d": ((4, 12), lambda n: [n.Conv1d(4, 6, 3), n.MaxPool1d(2), n.Flatten(), n.Linear(30, 3)]),
@@ -27,22 +27,88 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "dropout": ((8,), lambda n: [n.Linear(8, 8), n.Dropout(0.5), n.Threshold(0.1, 0.0), n.Linear(8, 3)]),
     "auto_encoder": ((12,), lambda n: [n.Linear(12, 3), n.ELU(), n.Linear(3, 12), n.Sigmoid()]),
     "unfold": ((3, 8, 8), lambda n: [n.Unfold(2, stride=2), n.Flatten(), n.Linear(192, 3)]),
+    "generator": (
+        (16,),
+        lambda n: [
+            n.Unflatten(1, (16, 1, 1)),
+            n.ConvTranspose2d(16, 8, 4),
+            n.BatchNorm2d(8),
+            n.ReLU(),
+            n.ConvTranspose2d(8, 3, 4, 2, 1),
+            n.Tanh(),
+        ],
+    ),
+    "layers": ((8,), lambda n: [n.Linear(8, 32), n.GELU(), n.Linear(32, 3)]),
+    "half": ((3, 16, 16), lambda n: [n.Conv2d(3, 8, 3), n.ReLU(), n.AdaptiveAvgPool2d(1), n.Flatten(), n.Linear(8, 4)]),
+    "double": ((8,), lambda n: [n.Linear(8, 16), n.Tanh(), n.Linear(16, 3)]),
+    "transformer": (
+        (6, 16),
+        lambda n: [
+            n.TransformerEncoder(n.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False)
+        ],
+    ),
     "channel_shuffle": ((4, 6, 6), lambda n: [n.ChannelShuffle(2), n.ZeroPad2d(1), n.Conv2d(4, 2, 3)]),
 }
 """The shape of a sample, and a network's layers."""
+SAVED: dict[str, dict[str, Any]] = {
+    "layers": {"max_batch": 16},
+    "half": {"dtype": "float16"},
+    "double": {"dtype": "float64", "scripted": True},
+}
+"""How some of these are saved."""
 CLASSIFIERS = {
     "convnext_tiny": 64, "densenet121": 64, "efficientnet_b0": 64, "efficientnet_v2_s": 64, "googlenet": 64,
-    "mnasnet0_5": 64, "mobilenet_v2": 64, "regnet_y_400mf": 64, "resnet18": 64, "resnet50": 64,
-    "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "vgg11": 32,
+    "mnasnet0_5": 64, "mobilenet_v2": 64, "mobilenet_v3_small": 48, "regnet_y_400mf": 64, "resnet18": 64,
+    "resnet50": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "vgg11": 32,
 }  # fmt: skip
 """Those of torchvision, and the height and width of their images in pixels."""
+
+
+def computed_by(network: Any) -> Outputs:
+    """Return a network's outputs for samples, as arrays."""
+    import torch
+
+    def outputs(samples: NamedArrays) -> list[Any]:
+        with torch.inference_mode():
+            result = network(*(torch.from_numpy(array) for array in samples.values()))
+        return [tensor.numpy() for tensor in torch.utils._pytree.tree_leaves(result)]
+
+    return outputs
+
+
+def program(
+    folder: Path,
+    network: Any,
+    *shape: int,
+    dtype: str = "float32",
+    max_batch: int | None = None,
+    scripted: bool = False,
+) -> ZooModel:
+    """Save a PyTorch network of one input `x` as a program with an open batch."""
+    import torch
+
+    network = network.eval().to(getattr(torch, dtype))
+    example = torch.randn(2, *shape).to(getattr(torch, dtype))
+    path = folder / ("model.pt" if scripted else "model.pt2")
+    if scripted:
+        torch.jit.trace(network, example).save(path)
+    else:
+        axes = ({0: torch.export.Dim("batch", max=max_batch)},)
+        torch.export.save(torch.export.export(network, (example,), dynamic_shapes=axes), path)
+
+    def draw(count: int) -> NamedArrays:
+        return {"x": floats(*shape)(count)["x"].astype(dtype)} if scripted else floats(*shape, name=name)(count)
+
+    name = "x" if scripted else next(iter(torch.export.load(path).graph_signature.user_inputs))
+    samples = draw if scripted or dtype == "float32" else lambda count: {name: draw(count)[name].astype(dtype)}
+    return with_samples(path, samples, computed_by(network))
 
 
 def _layered(name: str, folder: Path) -> ZooModel:
     from torch import nn
 
     shape, make = LAYERS[name]
-    return program(folder, nn.Sequential(*make(nn)), *shape)
+    return program(folder, nn.Sequential(*make(nn)), *shape, **SAVED.get(name, {}))
 
 
 def _classifier(name: str, folder: Path) -> ZooModel:
@@ -103,6 +169,35 @@ def _recurrent(kind: str, folder: Path) -> ZooModel:
             return self.head(self.body(x)[0].mean(1))
 
     return program(folder, Recurrent(), 7, 5)
+
+
+def _last_output(folder: Path) -> ZooModel:
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.LSTM(8, 12, batch_first=True), nn.Linear(12, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.body(x)[0][:, -1])
+
+    return program(folder, Recurrent(), 5, 8, scripted=True)
+
+
+def _nested(folder: Path) -> ZooModel:
+    from torch import nn
+
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.state, self.head = nn.Linear(8, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            state = self.state(x)
+            return self.head(state), (state, state.tanh())
+
+    return program(folder, Nested(), 8)
 
 
 def _attention(folder: Path) -> ZooModel:
@@ -198,6 +293,7 @@ def networks() -> dict[str, Callable[[Path], ZooModel]]:
         | {f"torchvision_{name}": partial(_classifier, name) for name in CLASSIFIERS}
         | {f"torch_{kind.lower()}": partial(_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")}
         | {"torch_decoder": _decoder, "torch_attention": _attention, "torch_u_net": _u_net}
+        | {"torch_recurrent": _last_output, "torch_nested": _nested}
         | {"torchvision_lraspp": _segmenter, "torch_random_slope": _random_slope}
         | {f"torch_factory_{file}": partial(_factory, file) for file in ("pt", "ckpt", "safetensors")}
         | {"torch_weights": _weights, "torch_bfloat16": _brain_half}

@@ -110,7 +110,7 @@ def test_batch_that_is_the_second_axis_is_no_batch(tmp_path: Path) -> None:
 
 
 def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", quantized(written_models.products(), static=False))
+    model = saved(tmp_path / "m.onnx", quantized(written_models.products()))
     found, config = inferred(model)
     assert config.data.no_batch_axis
     assert config.data.dynamic_axes == {"n": 1}

@@ -129,6 +129,8 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
             "quantize.0.calibration_method.percentile: 100: input should be less than 100",
         ),
         ({"data": {"kind": "arrays"}}, "data.path: field required"),
+        ({"runner": {"kind": "cluster"}}, "runner.kind: cluster (allowed: 'threads', 'processes'"),
+        ({"runner": {"workers": 0}}, "runner.workers: 0: input should be greater than or equal to 1"),
         ({"train": 5}, "train: 5: input should be"),
         ({"overrides": [{"check": "a.b", "reason": "no"}]}, "overrides.0.reason: 'no': string should have at least 10"),
     ],
@@ -172,17 +174,3 @@ def test_default_is_one_after_the_other() -> None:
     assert load("digits-small-cnn").runner.is_serial
     assert not load("digits-small-cnn", ("runner.workers=2",)).runner.is_serial
     assert not load("digits-small-cnn", ("runner={kind: processes, workers: 1}",)).runner.is_serial
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("runner.kind=cluster", "allowed: 'threads', 'processes'"),
-        ("runner.workers=0", "greater than or equal to 1"),
-        ("runner={kind: threads, address: 'tcp://h:1'}", "address: unknown key"),
-    ],
-)
-def test_wrong_runner_is_one_clear_error(setting: str, message: str) -> None:
-    with pytest.raises(ConfigError, match="runner") as raised:
-        load("digits-small-cnn", (setting,))
-    assert message in str(raised.value)

@@ -51,13 +51,11 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     }
     assert all(c.reason for c in report.candidates)
     chain = report.stage("optimize", "passes")
-    assert chain is not None
     for facts in chain.facts["passes"]:  # none of them takes every model
         assert facts["outcome"] != "rejected" or facts["reason"]
     statuses = {candidate.name: candidate.status for candidate in report.candidates}
     if not any(check.blocks for check in chain.checks) and statuses["passes"] != "unchanged":
         proof = report.stage("numerics", "passes")
-        assert proof is not None
         assert not any(check.blocks for check in proof.checks)
     if make is pretrained_models.text_labels:
         reasons = {c.name: c.reason for c in report.candidates}
@@ -102,7 +100,6 @@ def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run
     assert sizes["fp32"] > 2**31
     assert sizes["dynamic-u8"] < sizes["fp32"] / 3.5
     chain = report.stage("optimize", "passes")
-    assert chain is not None
     passes = [(facts["name"], facts["outcome"], facts["broke"]) for facts in chain.facts["passes"]]
     assert passes[0] == ("onnxsim", "accepted", "")  # the node that does nothing is gone, and the others find no more
     others = ("fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")
@@ -149,11 +146,9 @@ def test_brought_model_is_judged_by_the_metric_of_its_problem(
     assert 0.9 < scores["fp32"] < 1
     assert scores["static-u8s8"] == pytest.approx(scores["fp32"], abs=0.1)
     evaluated = report.stage("evaluate")
-    assert evaluated is not None
     by_class = ["evaluate.min_recall", "evaluate.min_precision"] if metric == "miou" else []
     assert [check.name for check in evaluated.checks] == ["evaluate.min_score", *by_class, "evaluate.labels_fit"]
     judged = report.stage("accuracy", "static-u8s8")
-    assert judged is not None
     assert judged.facts["change"]["metric"] == metric
     (parent,) = MlflowClient(home.mlflow_uri).search_runs(["1"], filter_string="tags.stage = 'pipeline'")
     assert f"quality.{metric}" in parent.data.metrics

@@ -18,7 +18,6 @@ from tasks.evaluate import EvaluateFacts
 @pytest.fixture
 def facts(finished: RunReport) -> EvaluateFacts:
     entry = finished.stage("evaluate")
-    assert entry is not None
     return EvaluateFacts.model_validate(entry.facts)
 
 
@@ -28,9 +27,6 @@ def test_mlflow_has_calibration_and_ranking_by_legal_names(
     client = MlflowClient(Home(finished_home / ".gauntlet").mlflow_uri)
     experiment = client.get_experiment_by_name("digits-small-cnn")
     runs = {r.info.run_name: r.data.metrics for r in client.search_runs([experiment.experiment_id])}
-    assert facts.calibration is not None
-    assert facts.calibration.after is not None
-    assert facts.ranking is not None
     expected = {
         "quality.ece": facts.calibration.before.ece,
         "quality.log_loss": facts.calibration.before.log_loss,
@@ -43,7 +39,6 @@ def test_mlflow_has_calibration_and_ranking_by_legal_names(
     for metrics in (runs[finished.run_id], runs["digits-small-cnn-fp32"]):
         assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     candidate = finished.stage("accuracy", "static-u8s8")
-    assert candidate is not None
     measured = runs["digits-small-cnn-static-u8s8"]["quality.calibrated.ece"]
     assert measured == pytest.approx(candidate.facts["calibration"]["ece"])
     assert candidate.facts["temperature"] == facts.temperature
@@ -53,8 +48,6 @@ def test_mlflow_has_calibration_and_ranking_by_legal_names(
 
 def test_temperature_is_fitted_on_validation_images_and_does_not_harm(facts: EvaluateFacts) -> None:
     found = facts.calibration
-    assert found is not None
-    assert found.after is not None
     assert (found.fitted_on, found.fitted_images) == ("validation", 180)
     assert found.after.log_loss < found.before.log_loss + 0.02
     assert facts.fit is not None
@@ -64,9 +57,7 @@ def test_bundle_states_the_temperature_and_its_predictions_are_calibrated(
     finished_home: Path, finished: RunReport, facts: EvaluateFacts
 ) -> None:
     entry = finished.stage("package")
-    assert entry is not None
     predictor = gauntlet.load(Home(finished_home / ".gauntlet").store.path(entry.artifacts["bundle"]))
-    assert facts.calibration is not None
     assert predictor.contract.temperature == facts.calibration.temperature
     found = predictor.predict([png(number) for number in range(40)])
     assert all(isinstance(one, ClassPrediction) for one in found)

@@ -133,7 +133,6 @@ def test_pipeline_stops_when_an_image_leaked_into_training(
     run: Run, home: Home, finished: RunReport, tmp_path: Path
 ) -> None:
     data = finished.stage("data")
-    assert data is not None
     folder = tmp_path / "leaky"
     folder.mkdir()
     splits = {name: dict(np.load(home.store.path(a))) for name, a in data.artifacts.items()}
@@ -150,7 +149,6 @@ def test_candidate_is_dropped_when_its_quantizer_saw_only_zeros(
     run: Run, home: Home, finished: RunReport, tmp_path: Path
 ) -> None:
     data = finished.stage("data")
-    assert data is not None
     folder = tmp_path / "zeros"
     folder.mkdir()
     for name, artifact in data.artifacts.items():
@@ -175,7 +173,6 @@ def test_candidate_is_dropped_when_its_quantizer_saw_only_zeros(
 def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fails(run: Run) -> None:
     report = run(quick_config("calibrate.images=1", "calibrate.strict=true"))
     calibrated = report.stage("calibrate")
-    assert calibrated is not None
     assert "calibrate.max_range_change" in [c.name for c in calibrated.checks if c.blocks]
     by_name = {c.name: c for c in report.candidates}
     assert (report.verdict, report.stopped_at) == ("passed", None)

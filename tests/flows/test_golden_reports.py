@@ -1,9 +1,11 @@
-"""Five presets end as they did: the same stages, candidates, checks and facts."""
+"""Presets end as they did: five with the same stages, candidates, checks and facts; that of Flax within its limits."""
 
+import json
 from pathlib import Path
 
 import golden_reports
 import pytest
+from harness import RACE, command, sets
 
 NIGHTLY = ("digits-resnet18", "digits-detection")
 """Further networks of PyTorch; the wing of detection runs a detector at every change."""
@@ -27,3 +29,15 @@ def test_report_of_a_preset_is_the_golden_one(
             f"python tests/golden_reports.py {preset}\n" + "\n".join(changes),
             pytrace=False,
         )
+
+
+@pytest.mark.slow
+def test_preset_ends_with_a_winner_within_its_limits_when_it_runs(tmp_path: Path) -> None:
+    done = command(tmp_path, "run", "digits-cnn-flax", *sets(*RACE))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr
+    (run,) = (tmp_path / ".gauntlet" / "runs").iterdir()
+    report = json.loads((run / "report.json").read_text())
+    assert report["winner"]
+    checks = {c["name"]: c for s in report["stages"] if s["candidate"] is None for c in s["checks"]}
+    assert all(c["passed"] for c in checks.values() if c["severity"] == "error")

@@ -135,5 +135,4 @@ def assert_closed(killed: Path) -> None:
     assert journal(killed)[-1]["status"] == "KILLED"
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
-    assert state is not None
     assert state.type.value == "CRASHED"

@@ -59,7 +59,6 @@ def test_old_model_reaches_the_race_with_every_recipe(run: Run, tmp_path: Path) 
     stages = [entry.stage for entry in report.stages if entry.candidate is None]
     assert stages[1:5] == ["train", "export", "normalize", "structure"]
     normalized = report.stage("normalize")
-    assert normalized is not None
     assert (normalized.facts["opset_before"], normalized.facts["opset_after"]) == (12, 17)
     made = {c.name: c for c in report.candidates}
     assert set(made) >= {"fp32", "static-u8s8", "dynamic-u8"}

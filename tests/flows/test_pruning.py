@@ -49,7 +49,6 @@ def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its
     assert by_name["pruned-50"].sqnr_db > 80  # noise is what is added to the pruned network's own answers
     assert 10 < by_name["pruned-50-static-u8s8-7bit"].sqnr_db < 80
     race = report.stage("benchmark")
-    assert race is not None
     there = {result["candidate"]: result["validation"]["checks"] for result in race.facts["other_targets"]}
     noise = {
         name: next(c["value"] for c in found if c["name"] == "accuracy.min_sqnr_db") for name, found in there.items()

@@ -4,14 +4,14 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+from few_samples import Change, few_samples
 from finished_runs import empty_store, finished_home, home, prefect_server, run
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
-from gauntlet.datasets.splits import ArraySplit, Dataset, require_labels
+from gauntlet.datasets.splits import Dataset
 
 __all__ = ["empty_store", "finished_home", "home", "prefect_server", "run"]
 
@@ -39,17 +39,8 @@ def digits() -> Dataset:
 def small(digits: Dataset, workspace: Callable[..., Workspace]) -> Callable[..., dict[str, Artifact]]:
     """Return a function that stores the splits, after `change(name, inputs)` has damaged them."""
 
-    def make(change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, Artifact]:
-        out = workspace()
-        kept = {}
-        for name, size in SIZES.items():
-            split = digits.splits[name]
-            inputs = split.take(slice(0, size))["input"].copy()
-            if change:
-                change(name, inputs)
-            kept[name] = out.store_file(
-                ArraySplit({"input": inputs}, require_labels(split)[:size]).save(out.folder, name)
-            )
-        return kept
+    def make(change: Change | None = None) -> dict[str, Artifact]:
+        out, splits = workspace(), few_samples(digits, SIZES, change)
+        return {name: out.store_file(split.save(out.folder, name)) for name, split in splits.items()}
 
     return make

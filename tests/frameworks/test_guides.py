@@ -69,7 +69,7 @@ RUN_ELSEWHERE |= {
     ("arrays", "torchscript", "torchscript"),
     ("arrays", "jax-model", "jax2onnx"),
 }
-"""In golden_reports.py, in test_sklearn_flax.py, and in test_brought_frameworks.py."""
+"""In golden_reports.py, in test_golden_reports.py, and in test_brought_frameworks.py."""
 
 
 def first_of_a_kind() -> Iterator[tuple[str, ...]]:

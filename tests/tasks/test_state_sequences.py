@@ -78,7 +78,6 @@ def test_source_is_recorded_over_sequences_in_which_it_feeds_itself(bring) -> No
     assert source.signature.states == (("h", "h_out"),)
     assert source.signature.primary_output == "y"
     sequence = source.golden.sequence
-    assert sequence is not None
     steps, sequences = sequence.positions.shape
     assert (steps, sequences) == (21, 4)  # of 42 test samples
     test = np.load(source.out.path(source.data.artifacts["test"]))

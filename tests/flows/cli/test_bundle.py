@@ -43,7 +43,6 @@ def test_bundle_of_a_run_is_its_winner_proven_again(here: Path, finished: RunRep
     assert result.passed, result
     bundle = Bundle.open(here / "digits-small-cnn.zip")
     winner = next(candidate for candidate in finished.candidates if candidate.name == finished.winner)
-    assert winner.artifact is not None
     assert sha256_of([bundle.model]) == winner.artifact.sha256
     assert (bundle.contract.candidate, bundle.contract.session) == (finished.winner, winner.session)
     assert [row.batch for row in bundle.contract.latencies] == [1]

@@ -142,7 +142,6 @@ def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: 
     report = json.loads(called(folder, "show", "--json").stdout)
     assert (report["verdict"], report["stopped_at"]) == ("failed", "numerics")
     run = home.finished_run()
-    assert run is not None
     assert {"report.json", "report.md", "report.html"} <= {p.name for p in run.iterdir()}
 
 

@@ -15,7 +15,6 @@ HOLD += "with locked(Path(sys.argv[1]), shared=len(sys.argv) > 2): print('held',
 
 def hold(path: Path, *shared: str) -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-c", HOLD, path, *shared], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
 

@@ -172,7 +172,6 @@ def test_run_that_was_killed_is_restored_from_what_it_saved(open_run: Callable[.
     expected = run.report(StageError(INTERRUPTED))
 
     restored = restore_run(run.home, run.folder)
-    assert restored is not None
     report = restored.report(StageError(INTERRUPTED))
     assert (report.verdict, report.reason, report.winner) == ("failed", INTERRUPTED, None)
     assert report.stages == expected.stages

@@ -57,7 +57,6 @@ def start(home: Home, seconds: float) -> subprocess.Popen[str]:
 
 
 def url_of(user: subprocess.Popen[str]) -> str:
-    assert user.stdout is not None
     return user.stdout.readline().strip()
 
 
@@ -72,7 +71,6 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     assert url.startswith("http://127.0.0.1:")
     assert responds(f"{url}/health")
     server = recorded_process(home)
-    assert server is not None
     killed.kill()
     killed.wait()
     assert responds(f"{url}/health")  # an orphan now
@@ -145,7 +143,6 @@ def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(
     home = Home(tmp_path)
     first, url = use(home, 600)
     server = recorded_process(home)
-    assert server is not None
     server.suspend()
     threading.Timer(5, server.resume).start()
     second, same = use(home, 0)

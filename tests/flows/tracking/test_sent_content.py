@@ -34,12 +34,12 @@ def client(home: Home) -> MlflowClient:
 
 
 @pytest.fixture
-def begin(home: Home) -> Callable[[str], Journaled]:
-    def start(name: str) -> Journaled:
-        journal = Journal(home.runs / name / "journal.jsonl")
+def begin(home: Home) -> Callable[..., Journaled]:
+    def start(name: str, own: Home = home) -> Journaled:
+        journal = Journal(own.runs / name / "journal.jsonl")
         where = {"uri": home.mlflow_uri, "experiment": "first"}
         journal.append("start", run=PARENT, name=name, tags={"stage": "pipeline"}, **where)
-        return Sender(home, home.runs / name), journal
+        return Sender(own, own.runs / name), journal
 
     return start
 
@@ -58,6 +58,20 @@ def send_artifact(journal: Journal, home: Home, artifact: Artifact, folder: str,
     journal.append("artifact", run=run, path=path, folder=folder, **what)
 
 
+def stored_model(home: Home, folder: Path) -> Artifact:
+    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
+    signature_from_graph(model).write(model)
+    onnx.save(model, folder / "model.onnx")
+    return home.store.put(folder / "model.onnx")
+
+
+def send_model(journal: Journal, home: Home, artifact: Artifact, run: str = PARENT, **params: str) -> None:
+    """Send a model; the server finds it again by the parameter `sha256`."""
+    path = str(home.store.path(artifact).relative_to(home.root))
+    content = {"sha256": artifact.sha256, "params": params, "providers": CPU}
+    journal.append("model", run=run, name="g-fp32", path=path, tags={}, **content)
+
+
 def run_of(client: MlflowClient, name: str) -> str:
     experiment = client.get_experiment_by_name("first").experiment_id
     [run] = client.search_runs([experiment], f"attributes.run_name = '{name}'")
@@ -69,7 +83,7 @@ def files(client: MlflowClient, run: str, folder: str) -> list[str]:
 
 
 def test_artifact_is_sent_whole_once_and_linked_from_then_on(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact, tmp_path: Path
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], weights: Artifact, tmp_path: Path
 ) -> None:
     for name in ("run-1", "run-2"):
         sender, journal = begin(name)
@@ -88,7 +102,7 @@ def test_artifact_is_sent_whole_once_and_linked_from_then_on(
 
 
 def test_same_content_of_another_name_is_a_link(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path
 ) -> None:
     sender, journal = begin("run-1")
     for name in ("first.npz", "second.npz"):
@@ -101,7 +115,7 @@ def test_same_content_of_another_name_is_a_link(
 
 
 def test_artifact_that_is_sent_again_after_a_kill_stays_where_it_is(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], weights: Artifact
 ) -> None:
     sender, journal = begin("run-1")
     send_artifact(journal, home, weights, "artifacts/train/model")
@@ -113,7 +127,7 @@ def test_artifact_that_is_sent_again_after_a_kill_stays_where_it_is(
 
 
 def test_content_that_the_server_lost_is_sent_again(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], weights: Artifact
 ) -> None:
     for name in ("run-1", "run-2"):
         sender, journal = begin(name)
@@ -127,19 +141,13 @@ def test_content_that_the_server_lost_is_sent_again(
 
 
 def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path
 ) -> None:
-    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
-    signature_from_graph(model).write(model)
-    onnx.save(model, tmp_path / "model.onnx")
-    artifact = home.store.put(tmp_path / "model.onnx")
+    artifact = stored_model(home, tmp_path)
     for name in ("run-1", "run-2"):
         sender, journal = begin(name)
         journal.append("start", run="fp32", name=f"{name}-fp32", tags={"stage": "candidate"})
-        path = str(home.store.path(artifact).relative_to(home.root))
-        journal.append(
-            "model", run="fp32", name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={}, providers=CPU
-        )
+        send_model(journal, home, artifact, "fp32")
         journal.append("metrics", run="fp32", metrics={"quality.top1": 0.9}, step=0)
         assert sender.send()
         assert json.loads(sender.state_path.read_text())["refused"] == []
@@ -150,51 +158,38 @@ def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
     assert client.get_run(second).data.metrics == {"quality.top1": 0.9}
     client.delete_logged_model(found.model_id)
     sender, journal = begin("run-3")
-    journal.append(
-        "model", run=PARENT, name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={}, providers=CPU
-    )
+    send_model(journal, home, artifact)
     assert sender.send()
     assert len(client.search_logged_models([client.get_experiment_by_name("first").experiment_id])) == 1
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_model_that_a_kill_left_incomplete_is_removed(
-    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path, killed: bool
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path, killed: bool
 ) -> None:
     """A server that is killed when it has created a model, before it replies, is asked to create it again."""
-    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
-    signature_from_graph(model).write(model)
-    onnx.save(model, tmp_path / "model.onnx")
-    artifact = home.store.put(tmp_path / "model.onnx")
+    artifact = stored_model(home, tmp_path)
     sender, journal = begin("run")
     assert sender.send()
     place, run = client.get_experiment_by_name("first").experiment_id, run_of(client, "run")
     if killed:
         client.create_logged_model(place, "g-fp32", run, params={"sha256": artifact.sha256})
         client.create_logged_model(place, "another", run)
-    path = str(home.store.path(artifact).relative_to(home.root))
-    content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}, "providers": CPU}
-    journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
+    send_model(journal, home, artifact, sha256=artifact.sha256)
     assert sender.send()
     found = {one.name: str(one.status) for one in client.search_logged_models([place])}
     assert found == {"g-fp32": "READY"} | ({"another": "PENDING"} if killed else {})
     assert len(client.search_logged_models([place])) == 1 + killed
 
 
-def test_model_that_another_home_has_sent_is_linked(home: Home, client: MlflowClient, tmp_path: Path) -> None:
-    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
-    signature_from_graph(model).write(model)
+def test_model_that_another_home_has_sent_is_linked(
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path
+) -> None:
     for own in (home, Home(tmp_path / "another")):
-        onnx.save(model, tmp_path / "model.onnx")
-        artifact = own.store.put(tmp_path / "model.onnx")
-        name = f"run-of-{own.root.name}"
-        journal = Journal(own.runs / name / "journal.jsonl")
-        where = {"uri": home.mlflow_uri, "experiment": "first"}
-        journal.append("start", run=PARENT, name=name, tags={"stage": "pipeline"}, **where)
-        path = str(own.store.path(artifact).relative_to(own.root))
-        content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}, "providers": CPU}
-        journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
-        assert Sender(own, own.runs / name).send()
+        sender, journal = begin(f"run-of-{own.root.name}", own)
+        artifact = stored_model(own, tmp_path)
+        send_model(journal, own, artifact, sha256=artifact.sha256)
+        assert sender.send()
     [found] = client.search_logged_models([client.get_experiment_by_name("first").experiment_id])
     assert found.source_run_id == run_of(client, "run-of-home")
     [output] = client.get_run(run_of(client, "run-of-another")).outputs.model_outputs

@@ -36,7 +36,6 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Callable[[], MlflowClient]]]:
 
 def counts(client: MlflowClient, name: str) -> dict[str, int]:
     experiment = client.get_experiment_by_name(name)
-    assert experiment is not None
     runs = client.search_runs([experiment.experiment_id])
     parents = [r for r in runs if r.data.tags["stage"] == "pipeline"]
     history = client.get_metric_history(parents[0].info.run_id, "train.validation_loss")
@@ -52,7 +51,6 @@ def accepted_models(report: RunReport) -> set[str]:
 
 def sent_traces(report: RunReport) -> int:
     race = report.stage("benchmark")
-    assert race is not None
     assert race.artifacts
     return len(race.artifacts)
 
@@ -96,7 +94,6 @@ def test_mlflow_shows_the_run_with_its_candidates(finished_home: Path, finished:
     report = finished
     client = MlflowClient(Home(finished_home / ".gauntlet").mlflow_uri)
     experiment = client.get_experiment_by_name("digits-small-cnn")
-    assert experiment is not None
     runs = {r.info.run_name: r for r in client.search_runs([experiment.experiment_id])}
     parent = runs[report.run_id]
     assert parent.info.status == "FINISHED"

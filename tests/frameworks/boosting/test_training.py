@@ -78,7 +78,6 @@ def test_images_and_missing_classes_are_refused(fit: Fit) -> None:
 def test_file_is_refused_when_it_is_no_model_of_its_library(workspace: Make, tmp_path: Path) -> None:
     data = clouds()["train"]
     points, labels = data.take(slice(0, None))["features"], data.labels
-    assert labels is not None
     quiet = {"objective": "cross_entropy", "verbosity": -1}
     lightgbm.train(quiet, lightgbm.Dataset(points, labels > 0), 2).save_model(tmp_path / "counts.txt")
     counts = {"verbosity": 0, "objective": "survival:cox"}

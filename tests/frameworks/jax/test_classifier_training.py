@@ -1,5 +1,6 @@
 """Flax training: repeatable, honest about its loss, the best epoch is kept, and a restart ends at the same weights."""
 
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -7,9 +8,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from few_samples import failing_loss, few_samples
 
 from frameworks.jax import network as flax_network
 from frameworks.jax.classifier_training import FlaxTraining
+from frameworks.jax.network import GPU_PLUGINS
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
@@ -17,6 +20,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import ArraySplit, Dataset
+from gauntlet.runtime.resources import has_gpu
 from tasks.train.facts import TrainFacts
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
@@ -30,24 +34,13 @@ def digits() -> Dataset:
     return Digits(image_size=8, layout="NHWC").load()
 
 
-def small(digits: Dataset, change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, ArraySplit]:
-    """Return few samples a split, after `change(name, inputs)` has damaged them."""
-    splits = {}
-    for name, size in SIZES.items():
-        inputs = digits.splits[name].take(slice(0, size))["input"].copy()
-        if change:
-            change(name, inputs)
-        splits[name] = ArraySplit({"input": inputs}, digits.splits[name].labels[:size])
-    return splits
-
-
 @pytest.fixture
 def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Fit:
     def run(
         splits: dict[str, ArraySplit] | None = None, out: Workspace | None = None, **config: object
     ) -> Report[TrainFacts]:
         training = FlaxTraining.model_validate(TINY | config)
-        return training.fit(splits or small(digits), digits.signature, out or workspace())
+        return training.fit(splits or few_samples(digits, SIZES), digits.signature, out or workspace())
 
     return run
 
@@ -79,20 +72,12 @@ def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, works
     assert right == history[facts.best_epoch - 1].validation_accuracy
 
 
-def failing_loss(report: Report[TrainFacts]) -> float:
-    (check,) = report.failures
-    assert check.name == "train.loss"
-    assert "lower train.learning_rate" in check.remedy
-    assert report.artifacts == {}
-    return check.value
-
-
 def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "train":
             inputs[7, 3, 3, 0] = np.nan
 
-    report = fit(small(digits, damage))
+    report = fit(few_samples(digits, SIZES, damage))
     assert np.isnan(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training images"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
@@ -145,3 +130,30 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
     assert last.facts == whole.facts
     assert last.artifacts == whole.artifacts
     assert fit(seed=1).artifacts["model"] != whole.artifacts["model"]
+
+
+def has_plugin() -> bool:
+    return any(map(importlib.util.find_spec, GPU_PLUGINS))
+
+
+def test_cuda_is_refused_by_jax_where_there_is_no_gpu(workspace: Callable[..., Workspace]) -> None:
+    if has_gpu() and has_plugin():
+        pytest.skip("JAX has a GPU, so nothing is refused")
+    dataset = Digits(image_size=8, layout="NHWC").load()
+    training = FlaxTraining(epochs=1, widths=(4,), device="cuda")
+    with pytest.raises(StageError, match=r"device: cuda, but JAX \S+ finds no GPU here. .*pip install 'jax\[cuda13\]'"):
+        training.fit(dataset.splits, dataset.signature, workspace())
+
+
+@pytest.mark.gpu
+def test_flax_network_trains_on_a_gpu_as_on_the_cpu(workspace: Callable[..., Workspace]) -> None:
+    if not (has_gpu() and has_plugin()):
+        pytest.skip("no NVIDIA GPU, or JAX's plug-in for it is not installed")
+    dataset = Digits(image_size=8, layout="NHWC").load()
+    reports = [
+        FlaxTraining(epochs=2, widths=(8, 16), device=device).fit(dataset.splits, dataset.signature, workspace())
+        for device in ("cuda", "cpu")
+    ]
+    gpu, cpu = ([epoch.validation_loss for epoch in report.facts.history] for report in reports)
+    assert gpu != cpu
+    assert np.allclose(gpu, cpu, rtol=0.02)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from few_samples import failing_loss, few_samples
 from pydantic import ValidationError
 
 from frameworks.keras import files, training_loop
@@ -31,17 +32,6 @@ def digits() -> dict[str, Dataset]:
     return {layout: Digits(image_size=8, layout=layout).load() for layout in ("NHWC", "NCHW")}
 
 
-def small(data: Dataset, change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, ArraySplit]:
-    """Return few samples a split, after `change(name, inputs)` has damaged them."""
-    splits = {}
-    for name, size in SIZES.items():
-        inputs = data.splits[name].take(slice(0, size))["input"].copy()
-        if change:
-            change(name, inputs)
-        splits[name] = ArraySplit({"input": inputs}, data.splits[name].labels[:size])
-    return splits
-
-
 @pytest.fixture
 def fit(digits: dict[str, Dataset], workspace: Callable[..., Workspace]) -> Fit:
     def run(
@@ -52,7 +42,7 @@ def fit(digits: dict[str, Dataset], workspace: Callable[..., Workspace]) -> Fit:
     ) -> Report[TrainFacts]:
         data = digits[layout]
         training = KerasTraining.model_validate(TINY | config)
-        return training.fit(splits or small(data), data.signature, out or workspace())
+        return training.fit(splits or few_samples(data, SIZES), data.signature, out or workspace())
 
     return run
 
@@ -109,21 +99,13 @@ def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(fit: 
     assert waited == pytest.approx([waited[0] * training_loop.PLATEAU_FACTOR**n for n in range(3)])
 
 
-def failing_loss(report: Report[TrainFacts]) -> float:
-    (check,) = report.failures
-    assert check.name == "train.loss"
-    assert "lower train.learning_rate" in check.remedy
-    assert report.artifacts == {}
-    return check.value
-
-
 @pytest.mark.slow
 def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, digits: dict[str, Dataset]) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "train":
             inputs[7, 3, 3, 0] = np.nan
 
-    report = fit(small(digits["NHWC"], damage))
+    report = fit(few_samples(digits["NHWC"], SIZES, damage))
     assert not np.isfinite(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training images"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)

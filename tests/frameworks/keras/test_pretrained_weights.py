@@ -66,7 +66,6 @@ def test_head_learns_other_classes_while_frozen_layers_stay_bit_identical(
     files.load(workspace().path(half.artifacts["model"])).save_weights(file)
     report = fit(weights=str(file), trainable="head", epochs=8, batch_size=16)
     after, started = weights_of(report), report.facts.initial_weights
-    assert started is not None
     assert (started.source, started.replaced, started.trained_parameters) == (file.name, HEAD, 64 * 10 + 10)
     assert all(np.array_equal(before[name], after[name]) for name in before if name not in HEAD)
     assert after["dense/kernel"].shape == (64, 10)

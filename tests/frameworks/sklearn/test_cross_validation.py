@@ -51,7 +51,6 @@ def test_every_part_is_tested_once_and_the_mean_has_an_interval(validate: Valida
     report = validate(5)
     report.raise_if_blocked()
     found = report.facts.cross_validation
-    assert found is not None
     assert len(found.accuracies) == 5
     assert found.mean == pytest.approx(np.mean(found.accuracies))
     assert 0.9 < found.low <= found.mean <= found.high

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from few_samples import failing_loss
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.classifier_training import TorchTraining
@@ -67,24 +68,6 @@ def test_train_saves_what_the_network_answers_when_it_ends(
     assert np.array_equal(example["input"], golden.real.inputs["input"][:2])
     assert (signature.outputs[0].name, signature.primary_output) == ("logits", "logits")
     assert report.facts.parameters == sum(p.numel() for p in network.parameters())
-
-
-def test_train_stops_early_when_the_loss_does_not_fall(fit: Fit, small: Small) -> None:
-    report = fit(small(), epochs=30, patience=2, learning_rate=1e-12)
-    flat = report.facts
-    losses = [epoch.validation_loss for epoch in flat.history]
-    assert flat.stopped_early
-    assert len(losses) == flat.best_epoch + 2 < 30
-    assert all(loss >= losses[flat.best_epoch - 1] for loss in losses[flat.best_epoch :])
-    report.raise_if_blocked()
-
-
-def failing_loss(report: Report[TrainFacts]) -> float:
-    (check,) = report.failures
-    assert check.name == "train.loss"
-    assert "lower train.learning_rate" in check.remedy
-    assert report.artifacts == {}
-    return check.value
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

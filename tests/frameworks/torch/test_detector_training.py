@@ -1,18 +1,17 @@
 """The detector learns boxes, repeatably, and goes on after a kill where it was; data of another kind is refused."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scene_training import Scenes, prepare_scenes
 
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.detection_loop import TorchDetectionLoop
 from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from frameworks.torch.network import load_network, run_network
 from frameworks.torch.torchscript import TorchScript
-from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -20,45 +19,23 @@ from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
 from gauntlet.runtime.session import open_session
-from tasks.data import DataFacts, data
 from tasks.evaluate import EvaluateConfig, evaluate
 from tasks.export import export
 from tasks.train import train
 from tasks.train.facts import TrainFacts
-from wings.datasets.digit_scenes import DigitScenes
-
-SCENES = DigitScenes(
-    image_size=48, train_images=48, validation_images=10, calibration_images=10, test_images=16, digit_size=(16, 24)
-)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The data stage's report, and the store with its splits."""
-
-    store: Store
-    report: Report[DataFacts]
-
-    def fit(self, folder: Path, **settings: object) -> Report[TrainFacts]:
-        """Train on the scenes; the folder holds the checkpoint."""
-        folder.mkdir(exist_ok=True)
-        learning = DenseTraining.model_validate({"epochs": 1, "batch_size": 16} | settings)
-        space, signature = Workspace(self.store, folder), self.report.facts.signature
-        return train(learning, space, splits=self.report.artifacts, signature=signature)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    store = Store(tmp_path_factory.mktemp("store"))
-    return Prepared(store, data(SCENES, Workspace(store, tmp_path_factory.mktemp("data"))))
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
+    return prepare_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 @pytest.fixture(scope="module")
-def fitted(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Report[TrainFacts]:
+def fitted(prepared: Scenes, tmp_path_factory: pytest.TempPathFactory) -> Report[TrainFacts]:
     return prepared.fit(tmp_path_factory.mktemp("train"), epochs=4)
 
 
-def test_detector_learns_and_its_loss_falls(prepared: Prepared, fitted: Report[TrainFacts]) -> None:
+def test_detector_learns_and_its_loss_falls(prepared: Scenes, fitted: Report[TrainFacts]) -> None:
     fitted.raise_if_blocked()
     history, signature = fitted.facts.history, fitted.facts.signature
     assert history[-1].train_loss < 0.9 * history[0].train_loss
@@ -73,7 +50,7 @@ def test_detector_learns_and_its_loss_falls(prepared: Prepared, fitted: Report[T
 
 
 def test_interrupted_training_ends_at_the_same_weights(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validate, calls = TorchDetectionLoop._validate, []
 
@@ -94,7 +71,7 @@ def test_interrupted_training_ends_at_the_same_weights(
 
 
 def test_detector_that_has_hardly_learned_fails_the_gate(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
     space, signature = Workspace(prepared.store, tmp_path), fitted.facts.signature
     predictions, splits = fitted.artifacts["predictions"], prepared.report.artifacts
@@ -105,7 +82,7 @@ def test_detector_that_has_hardly_learned_fails_the_gate(
 
 
 def test_exported_detector_has_scores_and_distances_apart(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
     made, space = fitted.artifacts, Workspace(prepared.store, tmp_path)
     signature = fitted.facts.signature
@@ -118,7 +95,7 @@ def test_exported_detector_has_scores_and_distances_apart(
             np.testing.assert_allclose(output, real.outputs[name][:size], atol=1e-4)
 
 
-def test_stored_network_computes_what_was_recorded(prepared: Prepared, fitted: Report[TrainFacts]) -> None:
+def test_stored_network_computes_what_was_recorded(prepared: Scenes, fitted: Report[TrainFacts]) -> None:
     network, _ = load_network(prepared.store.path(fitted.artifacts["model"]))
     real = Golden.load(prepared.store.path(fitted.artifacts["golden"])).real
     outputs = run_network(network, [real.inputs["input"]])
@@ -126,14 +103,14 @@ def test_stored_network_computes_what_was_recorded(prepared: Prepared, fitted: R
         np.testing.assert_allclose(array, real.outputs[name], atol=1e-5)
 
 
-def test_data_without_boxes_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+def test_data_without_boxes_is_refused(prepared: Scenes, tmp_path: Path) -> None:
     digits, space = Digits(image_size=8), Workspace(prepared.store, tmp_path)
     splits = {name: space.store_file(split.save(tmp_path, name)) for name, split in digits.load().splits.items()}
     with pytest.raises(StageError, match="torch-dense learns boxes or masks; the data's labels are for classification"):
         train(DenseTraining(), space, splits=splits, signature=digits.load().signature)
 
 
-def test_image_size_that_the_grid_does_not_fit_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+def test_image_size_that_the_grid_does_not_fit_is_refused(prepared: Scenes, tmp_path: Path) -> None:
     signature = prepared.report.facts.signature
     odd = signature.replace(inputs=(signature.inputs[0].replace(shape=("batch", 3, 48, 52)),))
     with pytest.raises(StageError, match=r"multiples of 8; the data has 48x52 pixels. Fix: change data.image_size"):

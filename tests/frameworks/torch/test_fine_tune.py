@@ -83,7 +83,6 @@ def test_network_gains_on_corrupted_images_when_it_is_fine_tuned(
     report = bring(small(invert), fine_tune={"epochs": 8, "learning_rate": 0.005})
     report.raise_if_blocked()
     tuning = report.facts.fine_tuning
-    assert tuning is not None
     assert tuning.after > tuning.before + 0.3
     assert tuning.high < 0
     assert tuning.after == report.facts.history[report.facts.best_epoch - 1].validation_accuracy
@@ -129,7 +128,6 @@ def test_head_is_replaced_when_the_data_has_other_classes(bring, small: Small, d
     tuning = {"epochs": 10, "learning_rate": 0.01, "batch_size": 16}
     report = bring(splits, signature, arguments=arguments, fine_tune=tuning)
     report.raise_if_blocked()
-    assert report.facts.initial_weights is not None
     assert report.facts.initial_weights.replaced == HEAD
     assert report.facts.signature.outputs[0].shape == ("batch", 4)
     assert report.facts.fine_tuning is None  # there is nothing to compare with

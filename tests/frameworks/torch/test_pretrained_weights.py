@@ -64,7 +64,6 @@ def test_head_learns_other_classes_while_frozen_layers_stay_bit_identical(
     report = fit(small(), weights=str(file), trainable="head", epochs=12, batch_size=32, learning_rate=0.02)
     report.raise_if_blocked()
     after, started = state_of(report), report.facts.initial_weights
-    assert started is not None
     assert (started.source, started.replaced, started.trained_parameters) == (file.name, HEAD, 64 * 10 + 10)
     assert all(torch.equal(before[name], after[name]) for name in before if name not in HEAD)
     assert after["14.weight"].shape == (10, 64)
@@ -143,7 +142,6 @@ def test_published_weights_are_read_when_they_have_been_downloaded(
     torch.save(published, folder / Path(ShuffleNet_V2_X0_5_Weights.DEFAULT.url).name)
     report = fit(small(), architecture="shufflenet_v2_x0_5", weights="DEFAULT", trainable="head", epochs=1)
     after, started = state_of(report), report.facts.initial_weights
-    assert started is not None
     assert (started.source, started.replaced) == ("DEFAULT", ("fc.weight", "fc.bias"))
     assert all(torch.equal(after[name], published[name]) for name in published if not name.startswith("fc."))
 

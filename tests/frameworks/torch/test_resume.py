@@ -1,4 +1,4 @@
-"""A training that is killed goes on where it was, and ends at the same weights. Every process is a real one."""
+"""An interrupted training ends at the same weights, and its memory is freed."""
 
 import json
 import subprocess
@@ -83,3 +83,38 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_killed_twice(start, tmp
     third, digest = finish(start("killed"))
     assert first + second + third == uninterrupted == list(range(1, EPOCHS + 1))  # none is missing, none done twice
     assert digest == expected
+
+
+STEPS = """
+import json, resource
+import psutil, torch
+from frameworks.torch.freed_memory import freed_memory_kept
+from frameworks.torch.segmentation_loop import segmentation_loss
+from frameworks.torch.segmenter import SegmenterSpec
+
+network = SegmenterSpec(channels=3, classes=11).build()
+images, truth = torch.zeros(16, 3, 96, 96), torch.zeros(16, 96, 96, dtype=torch.int64)
+
+def page_faults(steps):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        segmentation_loss(network(images), truth).backward()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
+
+page_faults(3)
+told = {"usual": page_faults(8)}
+with freed_memory_kept():
+    page_faults(3)
+    told["kept"] = page_faults(8)
+    resident = psutil.Process().memory_info().rss
+told["returned_mb"] = (resident - psutil.Process().memory_info().rss) / 1e6
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_a_step_freed_serves_the_next_one_and_is_returned_at_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert told["kept"] < told["usual"] / 2, told
+    assert told["returned_mb"] > 50, told

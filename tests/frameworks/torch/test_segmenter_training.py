@@ -1,62 +1,37 @@
 """The segmenter learns masks; what it has not learned fails the gate; data of another kind is refused."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from scene_training import Scenes, prepare_scenes
 
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.network import load_network, run_network
 from frameworks.torch.segmentation_loop import segmentation_loss
 from frameworks.torch.torchscript import TorchScript
-from gauntlet.core.artifact import Store
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.runtime.session import open_session
-from tasks.data import DataFacts, data
 from tasks.evaluate import EvaluateConfig, evaluate
 from tasks.export import export
-from tasks.train import train
 from tasks.train.facts import TrainFacts
-from wings.datasets.digit_scenes import DigitScenes
-
-SCENES = DigitScenes(
-    truth="masks",
-    image_size=48,
-    train_images=48,
-    validation_images=10,
-    calibration_images=10,
-    test_images=16,
-    digit_size=(16, 24),
-)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The data stage's report, and the store with its splits."""
-
-    store: Store
-    report: Report[DataFacts]
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    store = Store(tmp_path_factory.mktemp("store"))
-    return Prepared(store, data(SCENES, Workspace(store, tmp_path_factory.mktemp("data"))))
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
+    return prepare_scenes(tmp_path_factory.mktemp("scenes"), truth="masks")
 
 
 @pytest.fixture(scope="module")
-def fitted(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Report[TrainFacts]:
-    space = Workspace(prepared.store, tmp_path_factory.mktemp("train"))
-    signature = prepared.report.facts.signature
-    return train(DenseTraining(epochs=3), space, splits=prepared.report.artifacts, signature=signature)
+def fitted(prepared: Scenes, tmp_path_factory: pytest.TempPathFactory) -> Report[TrainFacts]:
+    return prepared.fit(tmp_path_factory.mktemp("train"), epochs=3)
 
 
-def test_segmenter_learns_and_its_loss_falls(prepared: Prepared, fitted: Report[TrainFacts]) -> None:
+def test_segmenter_learns_and_its_loss_falls(prepared: Scenes, fitted: Report[TrainFacts]) -> None:
     fitted.raise_if_blocked()
     history, signature = fitted.facts.history, fitted.facts.signature
     assert history[-1].train_loss < 0.9 * history[0].train_loss
@@ -68,11 +43,9 @@ def test_segmenter_learns_and_its_loss_falls(prepared: Prepared, fitted: Report[
 
 
 def test_training_sees_other_colors_where_they_are_asked_for(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
-    config = DenseTraining(epochs=3, augment={"recolor": True})
-    signature, space = prepared.report.facts.signature, Workspace(prepared.store, tmp_path)
-    recolored = train(config, space, splits=prepared.report.artifacts, signature=signature)
+    recolored = prepared.fit(tmp_path, epochs=3, augment={"recolor": True})
     assert recolored.facts.history[0].train_loss != fitted.facts.history[0].train_loss
     assert recolored.facts.history[-1].train_loss < recolored.facts.history[0].train_loss
     with pytest.raises(ValidationError, match="flip"):  # the masks would not turn with the images
@@ -80,7 +53,7 @@ def test_training_sees_other_colors_where_they_are_asked_for(
 
 
 def test_segmenter_that_has_hardly_learned_fails_the_gate(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
     judged = evaluate(
         EvaluateConfig(min_score=0.9),
@@ -95,7 +68,7 @@ def test_segmenter_that_has_hardly_learned_fails_the_gate(
 
 
 def test_exported_and_stored_segmenters_compute_what_was_recorded(
-    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+    prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
     made, space = fitted.artifacts, Workspace(prepared.store, tmp_path)
     exported = export(

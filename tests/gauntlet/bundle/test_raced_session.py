@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from runtime_environments import home_with
 
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.kinds import GROUP, kinds
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets import by_name
 
@@ -95,3 +98,15 @@ def test_winner_on_another_runtime_runs_there_and_is_proven_there(
         assert verify(path).passed
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "empty"))
     assert verify(path).passed  # in ONNX Runtime, within the tolerance that was measured
+
+
+def test_bundle_is_refused_where_what_verifies_its_signature_was_removed(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = EntryPoint("signature.verify", "wings.nowhere.signing:verify_signatures", GROUP)
+    monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
+    monkeypatch.setenv(TRUSTED_KEYS, "PUB.pem")
+    kinds.cache_clear()
+    with pytest.raises(gauntlet.ConfigError, match=rf"{TRUSTED_KEYS}: signature\.verify is in wings\.nowhere\.signing"):
+        gauntlet.load(packed)
+    kinds.cache_clear()

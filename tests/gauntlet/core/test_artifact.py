@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gauntlet.core.artifact import Artifact, Store, open_store, sha256_of, write_atomically
+from gauntlet.core.artifact import Artifact, Store, open_store, sha256_of
 from gauntlet.core.errors import ConfigError, StageError
 
 
@@ -24,15 +24,6 @@ def written(folder: Path, name: str, content: bytes) -> Path:
 
 def contents(store: Store) -> dict[str, bytes]:
     return {str(f.relative_to(store.root)): f.read_bytes() for f in store.root.rglob("*") if f.is_file()}
-
-
-@given(first=st.binary(max_size=40), second=st.binary(max_size=40))
-def test_digest_changes_when_and_only_when_bytes_change(
-    tmp_path_factory: pytest.TempPathFactory, first: bytes, second: bytes
-) -> None:
-    folder = tmp_path_factory.mktemp("digest")
-    digests = [sha256_of([written(folder, name, content)]) for name, content in [("a", first), ("b", second)]]
-    assert (digests[0] == digests[1]) == (first == second)
 
 
 @given(first=st.binary(max_size=8), second=st.binary(max_size=8))
@@ -134,14 +125,6 @@ def test_put_refuses_when_two_files_have_the_same_name(store: Store, tmp_path: P
     with pytest.raises(StageError, match=r"model\.onnx: two files"):
         store.put(*files)
     assert all(file.exists() for file in files)
-
-
-def test_write_whole_replaces_the_text_when_a_file_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "report.json"
-    for text in ("one", "två"):
-        write_atomically(path, text)
-        assert path.read_text(encoding="utf-8") == text
-    assert [f.name for f in path.parent.iterdir()] == ["report.json"]
 
 
 def test_address_of_a_shared_store_without_anything_that_opens_it_is_refused(

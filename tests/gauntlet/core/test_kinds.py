@@ -1,6 +1,9 @@
-"""Packages and wings are found by their entry points, and one that is broken is named."""
+"""Packages, wings and extras are found by their names, and one that is broken is named."""
 
 import importlib
+import os
+import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,9 +15,10 @@ from pydantic import ValidationError, create_model
 
 import gauntlet
 from configs.loader import load
-from gauntlet.core.errors import ConfigError
+from flows.cli.main import extras
+from gauntlet.core.errors import PROJECT, ConfigError, install_command
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.kinds import GROUP, is_brought, kinds, points, removed
+from gauntlet.core.kinds import FOLDER, GROUP, is_brought, kinds, points, removed
 from gauntlet.core.shipping import configured_stages, with_shipping_keys
 
 
@@ -126,3 +130,44 @@ def test_function_of_a_removed_wing_names_its_folder(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match=r"gauntlet\.run: function\.run is in wings\.nowhere\.functions, which"):
         gauntlet.run("model.onnx")
     kinds.cache_clear()
+
+
+@pytest.mark.parametrize("extra", sorted({*extras().values(), "store", "video", "signing", "tensorflow"}))
+def test_extra_of_a_message_is_a_target_of_the_makefile(extra: str) -> None:
+    target = install_command(extra).removeprefix("make ")
+    makefile = (PROJECT / "Makefile").read_text()
+    [listed] = re.findall(r"^EXTRAS := (.*)$", makefile, re.MULTILINE)
+    assert target in listed.split() or re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_image_is_built_again_and_a_wheel_is_installed_with_pip(tmp_path: Path) -> None:
+    assert install_command("dask", tmp_path) == "pip install 'onnx-gauntlet[dask]'"
+    (tmp_path / "pyproject.toml").touch()
+    assert install_command("dask", tmp_path) == "docker compose build, with dask among the EXTRAS of docker/.env"
+
+
+STARTS = (("-m", "gauntlet", "--version"), ("-c", "import gauntlet; gauntlet.show()"))
+
+
+def start(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(FOLDER)}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", STARTS, ids=("command", "python"))
+@pytest.mark.parametrize("file", ["flows.py", "tasks/__init__.py"])
+def test_module_imported_in_place_of_ours_is_named(tmp_path: Path, file: str, words: tuple[str, ...]) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    done = start(tmp_path, *words)
+    assert f"{path}: Python imports it in place of onnx-gauntlet's package {file[:5]!r}. Fix: rename it" in done.stderr
+    assert done.returncode in (1, 2)
+
+
+def test_folder_without_init_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "train.py").touch()
+    done = start(tmp_path, *STARTS[0])
+    assert (done.returncode, done.stderr) == (0, "")

@@ -49,12 +49,6 @@ def warned(report: Report[DataFacts]) -> dict[str, str]:
     return {check.name.removeprefix("data."): check.detail for check in report.checks if not check.passed}
 
 
-def test_audit_passes_when_data_is_sound(audit: Audit, splits: Splits) -> None:
-    report = audit(splits)
-    report.raise_if_blocked()
-    assert report.facts.images_per_class["train"] == {"cat": 3, "dog": 3, "owl": 3}
-
-
 @pytest.mark.parametrize(("source", "target"), [("train", "test"), ("validation", "calibration"), ("test", "train")])
 def test_audit_fails_and_names_the_image_when_it_is_in_two_splits(
     audit: Audit, splits: Splits, source: str, target: str

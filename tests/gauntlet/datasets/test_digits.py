@@ -4,31 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.splits import SPLITS, Dataset
+from gauntlet.datasets.splits import SPLITS
 from tasks.data import data
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return Digits(image_size=16).load()
-
-
-def test_inputs_are_model_ready_when_loaded(dataset: Dataset) -> None:
-    for split in dataset.splits.values():
-        inputs = split.take(slice(None))["input"]
-        assert inputs.dtype == np.float32
-        assert split.labels.dtype == np.int64
-        assert inputs.shape[1:] == (3, 16, 16)
-        assert -1 <= inputs.min() < inputs.max() <= 1
-    assert dataset.signature.inputs[0].shape == ("batch", 3, 16, 16)
-    assert dataset.signature.labels == tuple("0123456789")
 
 
 def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:

@@ -11,7 +11,6 @@ from gauntlet.datasets.golden import (
     REAL_SAMPLES,
     Golden,
     GoldenCase,
-    first_samples,
     predict_split,
     random_like,
     record_golden,
@@ -48,18 +47,6 @@ def test_golden_is_the_same_when_it_went_through_a_file(tmp_path: Path) -> None:
     assert equal(golden.module_outputs, again.module_outputs)
     assert np.array_equal(again.labels, golden.labels)
     assert equal(again.real.inputs, golden.cases["real"].inputs)
-
-
-def test_golden_has_no_labels_when_nobody_knows_them(tmp_path: Path) -> None:
-    Golden({"real": GoldenCase({"x": np.zeros(2)}, {"y": np.zeros(2)})}, {"y": np.zeros(2)}).save(
-        tmp_path / "golden.npz"
-    )
-    assert Golden.load(tmp_path / "golden.npz").labels is None
-
-
-def test_head_takes_the_first_samples_of_each_when_there_are_several() -> None:
-    arrays = first_samples({"a": np.arange(5), "b": np.arange(10).reshape(5, 2)}, 2)
-    assert {name: array.tolist() for name, array in arrays.items()} == {"a": [0, 1], "b": [[0, 1], [2, 3]]}
 
 
 def test_ask_lets_the_source_answer_everything_in_batches() -> None:

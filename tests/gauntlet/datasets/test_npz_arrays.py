@@ -149,14 +149,6 @@ def test_labels_are_not_needed_when_nothing_is_to_be_scored(tmp_path: Path) -> N
         require_labels(dataset.splits["test"])
 
 
-def test_classes_are_numbers_when_nobody_named_them(tmp_path: Path) -> None:
-    path = tmp_path / "all.npz"
-    np.savez(path, inputs=np.arange(60.0), labels=np.arange(60, dtype=np.uint8) % 3)
-    dataset = NpzArrays(path=path).load()
-    assert dataset.signature.labels == ("0", "1", "2")
-    assert require_labels(dataset.splits["test"]).dtype == np.int64
-
-
 @pytest.mark.parametrize("kind", [np.int64, np.int8, np.float32])
 def test_minus_one_and_one_are_two_classes(tmp_path: Path, kind: type) -> None:
     path = tmp_path / "all.npz"
@@ -166,13 +158,6 @@ def test_minus_one_and_one_are_two_classes(tmp_path: Path, kind: type) -> None:
     assert {*require_labels(dataset.splits["test"]).tolist()} == {0, 1}
 
 
-def test_minus_one_beside_other_classes_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "all.npz"
-    np.savez(path, inputs=np.arange(60.0), labels=np.arange(60) % 3 - 1)
-    with pytest.raises(StageError, match=r"labels \[-1\] are out of range"):
-        NpzArrays(path=path).load()
-
-
 def test_arrays_fail_naming_the_path_when_there_is_nothing(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"no \.npz file in this folder"):
         config(tmp_path).load()
@@ -180,24 +165,10 @@ def test_arrays_fail_naming_the_path_when_there_is_nothing(tmp_path: Path) -> No
         config(tmp_path / "nowhere.npz").load()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"PK\x03\x04 this is no archive", id="rubbish after the magic"),
-        pytest.param(b"hello", id="text"),
-        pytest.param(npy(np.zeros(3)), id="npy instead of npz"),
-    ],
-)
-def test_arrays_fail_naming_the_file_when_it_is_no_archive(write: Write, tmp_path: Path, content: bytes) -> None:
-    write("validation", content)
-    with pytest.raises(StageError, match=r"validation\.npz: not an \.npz file"):
-        config(tmp_path).load()
-
-
-def test_arrays_fail_naming_the_file_when_it_is_truncated_or_corrupted(write: Write, tmp_path: Path) -> None:
+def test_arrays_fail_naming_the_file_when_it_is_no_archive_truncated_or_corrupted(write: Write, tmp_path: Path) -> None:
     whole = (tmp_path / "train.npz").read_bytes()
-    for content in (whole[:-1], whole[: len(whole) // 2], whole[:10], corrupted(tmp_path / "other.npz")):
+    damaged = whole[:-1], whole[: len(whole) // 2], whole[:10], corrupted(tmp_path / "other.npz")
+    for content in (*damaged, b"", b"PK\x03\x04 this is no archive", npy(np.zeros(3))):
         write("train", content)
         with pytest.raises(StageError, match=r"train\.npz: not an \.npz file"):
             config(tmp_path).load()
@@ -233,14 +204,6 @@ def test_arrays_fail_naming_the_file_when_its_arrays_are_wrong(
 def test_arrays_fail_naming_the_files_when_only_some_have_labels(write: Write, tmp_path: Path) -> None:
     write("calibration", inputs=GOOD)
     with pytest.raises(StageError, match=r"\['calibration\.npz'\] have no 'labels', the other files do"):
-        config(tmp_path).load()
-
-
-@pytest.mark.parametrize("labels", [[0, 1, 2, 1], [-1, 0, 1, 0], [0, 1, 0, 7]])
-def test_arrays_fail_naming_file_and_labels_when_out_of_range(write: Write, tmp_path: Path, labels: list[int]) -> None:
-    write("test", inputs=GOOD, labels=np.array(labels))
-    wrong = next(n for n in labels if n not in (0, 1))
-    with pytest.raises(StageError, match=rf"test\.npz: labels \[{wrong}\] are out of range.*0 to 1 are allowed"):
         config(tmp_path).load()
 
 

@@ -43,11 +43,6 @@ def test_divide_is_disjoint_complete_and_stratified(
     assert all(np.array_equal(places[name], again[name]) for name in places)
 
 
-def test_divide_takes_another_part_when_the_seed_is_another() -> None:
-    first, other = (split_indices(100, None, SplitFractions(), seed)["test"] for seed in (0, 1))
-    assert not np.array_equal(first, other)
-
-
 @pytest.mark.parametrize(
     ("count", "labels", "told"),
     [

@@ -102,13 +102,6 @@ def test_channels_are_in_the_order_that_the_model_takes(layout: str) -> None:
     assert np.array_equal(restored_pixels(preprocess_batch(small, bgr, layout), bgr, layout), small)
 
 
-def test_preprocess_puts_the_channels_last_when_the_layout_says_so() -> None:
-    pixels = picture(9, 7)
-    last = preprocess(pixels, how(6), "NHWC")
-    assert last.shape == (6, 6, 3)
-    assert np.array_equal(last.transpose(2, 0, 1), preprocess(pixels, how(6), "NCHW"))
-
-
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_many_pictures_are_the_same_inputs_as_one_by_one_when_they_have_the_right_size(layout: str) -> None:
     pixels = np.stack([picture(4, 4), picture(5, 4)[1:]])

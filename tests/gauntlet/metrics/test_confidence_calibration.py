@@ -86,11 +86,8 @@ def test_temperature_is_fitted_on_the_held_out_split_alone() -> None:
     one, other = (
         calibrate_confidence(3 * logits[2000:], labels, held_out) for labels in (truth[2000:], (truth[2000:] + 1) % 4)
     )
-    assert one is not None
-    assert other is not None
     assert one.temperature == other.temperature == pytest.approx(3, rel=0.1)
     assert (one.fitted_on, one.fitted_images) == ("validation", 2000)
-    assert one.after is not None
     assert one.best is one.after
     assert one.after.ece < 0.5 * one.before.ece
     assert one.after.log_loss < one.before.log_loss
@@ -98,7 +95,6 @@ def test_temperature_is_fitted_on_the_held_out_split_alone() -> None:
 
 def test_without_a_held_out_split_there_is_no_temperature() -> None:
     found = calibrate_confidence(*calibrated_logits(100), None)
-    assert found is not None
     assert (found.after, found.temperature, found.best) == (None, None, found.before)
 
 

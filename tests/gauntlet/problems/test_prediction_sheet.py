@@ -52,7 +52,6 @@ def test_samples_that_the_candidate_loses_are_drawn_first_then_typical_ones(spli
     truth[:, 0, 5] = 1
     found = {"FP32 model": boxes(lost=(1,)), "this candidate": boxes(lost=(1, 4, 9))}
     sheet = draw_predictions(problem_of(signature("detection")), split, truth, found)
-    assert sheet is not None
     assert sheet.width == GAP + 3 * (CELL_WIDTH + GAP)
     shown = [level // 20 for level in grays(sheet)]
     assert shown[:2] == [4, 9]
@@ -85,7 +84,6 @@ def test_each_problem_with_images_can_be_drawn(task: str, split: ArraySplit) -> 
     }
     found = np.roll(arrays[task], 1, axis=0)
     sheet = draw_predictions(problem_of(signature(task)), split, arrays[task], {"prediction": found})
-    assert sheet is not None
     assert sheet.width == GAP + 2 * (CELL_WIDTH + GAP)
 
 

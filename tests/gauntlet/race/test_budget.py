@@ -1,6 +1,5 @@
 """Every limit of a budget is kept, missed, or not measured, and says so."""
 
-import math
 from typing import Any
 
 import pytest
@@ -80,17 +79,8 @@ def test_race_stays_as_it_is_without_a_budget() -> None:
     [
         ({"max_p99_ms": {4: 10}}, "budget has a limit at batch size 4, which is not measured"),
         ({"max_p99_ms": {1: 0}}, "greater than 0"),
-        ({"max_p99_ms": {0: 10}}, "greater than 0"),
-        ({"max_size_mb": math.inf}, "finite"),
-        ({"max_p95_ms": {1: 10}}, "Extra inputs"),
     ],
 )
 def test_budget_is_refused_when_it_makes_no_sense(budget: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         PipelineConfig.model_validate({"budget": budget})
-
-
-def test_batch_sizes_are_read_from_text() -> None:
-    budget = PipelineConfig.model_validate_json('{"budget": {"max_p99_ms": {"1": 10}}}').budget
-    assert budget == Budget(max_p99_ms={1: 10})
-    assert budget.batch_sizes == (1,)

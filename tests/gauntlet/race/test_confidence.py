@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_races import MIN_FOUND, NOISES, RACES, SESSIONS, raced
 
 from gauntlet.race.confidence import median_shift_interval, percentile_bound, rounds_to_resolve
 
@@ -136,3 +137,24 @@ def test_percentile_is_not_below_the_true_one_when_it_is_simulated(percentile: f
     assert np.mean([bound >= percentile / 100 for bound in bounds]) >= 0.93
     if n >= 100 * 100 / (100 - percentile):  # with many calls it is also near
         assert np.mean(bounds) < (1 + percentile / 100) / 2
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_equal_models_are_called_different_at_most_5_times_when_100_races_are_noisy(noise: str, kind: str) -> None:
+    verdicts = [row.verdict for row in raced(NOISES[noise], 1.0, 0, SESSIONS[kind])]
+    assert verdicts.count("not resolved") >= 0.95 * RACES
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_five_percent_are_found_nearly_always_when_100_races_are_noisy(noise: str, kind: str) -> None:
+    verdicts = [row.verdict for row in raced(NOISES[noise], 1.05, 0, SESSIONS[kind])]
+    assert verdicts.count("faster") >= RACES * MIN_FOUND[kind]
+    assert verdicts.count("slower") == 0
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_interval_holds_the_true_speedup_when_races_are_noisy(noise: str) -> None:
+    found = raced(NOISES[noise], 1.05, seed=7)
+    assert np.mean([row.speedup_low <= 1.05 <= row.speedup_high for row in found]) >= 0.9

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from calibration_feeds import Feeds
 from onnx import numpy_helper
 from processors import AS_HASWELL, CASCADE_LAKE, HASWELL, needs_haswell
 from validated_target import States, failed, look, rounded
@@ -144,18 +145,13 @@ def test_file_in_half_floats_is_ranked_as_such(model: Path, inputs: Path) -> Non
 
 @pytest.fixture
 def quantized(model: Path) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+    from onnxruntime.quantization import QuantType, quantize_static
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        left = 3
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            self.left -= 1
-            source = np.random.default_rng(max(0, self.left))
-            return {"x": source.standard_normal((4, 3, 16, 16), dtype=np.float32)} if self.left >= 0 else None
-
+    draws = [np.random.default_rng(seed).standard_normal((4, 3, 16, 16), dtype=np.float32) for seed in (2, 1, 0)]
     path = model.with_name("int8.onnx")
-    quantize_static(model, path, Reader(), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    quantize_static(
+        model, path, Feeds({"x": x} for x in draws), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8
+    )
     return path
 
 

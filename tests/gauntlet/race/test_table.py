@@ -75,7 +75,6 @@ def test_witness_is_asked_where_other_work_may_interrupt_the_calls(tmp_path: Pat
             process.wait()
     [row] = table.rows["32"]
     assert table.machine.is_disturbed(plan.threads)
-    assert row.witness_speedup is not None
     assert row.verdict == "faster"  # both say so
     assert row.speedup_low <= row.witness_speedup <= row.speedup_high
 

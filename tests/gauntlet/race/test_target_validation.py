@@ -1,4 +1,4 @@
-"""What a target did is found out by what it did: where it ran, what it answered, whether it repeats itself."""
+"""What a target did is found out by what it did; models race only where they were validated."""
 
 import math
 import sys
@@ -11,13 +11,14 @@ import onnx
 import onnx_text
 import pytest
 from gpu_target import GpuTarget, TensorRtTarget
-from validated_target import failed, look
+from validated_target import OfFramework, failed, look
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
+from gauntlet.race.contender import Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
-from gauntlet.race.target_validation import repeatability_check
-from gauntlet.targets import OrtCpu
+from gauntlet.race.target_examiner import TargetExaminer
+from gauntlet.targets import OpenVino, OrtCpu
 from gauntlet.targets.base import BaseTarget
 
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
@@ -62,7 +63,6 @@ def test_target_is_not_examined_further_when_its_session_is_refused(
     if target.unavailable() is None:
         pytest.skip("TensorRT runs here")
     truth = look(model, target, inputs, exact)
-    assert truth.reason is not None
     assert "TensorRT" in truth.reason
     assert "\n" not in truth.reason
 
@@ -80,7 +80,6 @@ def test_worker_that_breaks_is_a_verdict(
     model: Path, inputs: Path, exact: ExpectedOutputs, code: str, told: str
 ) -> None:
     truth = look(model, Broken(code=code), inputs, exact, timeout_s=1)
-    assert truth.error is not None
     assert told in truth.error
     assert truth.reason == truth.error
 
@@ -157,12 +156,6 @@ def test_nodes_that_only_compute_shapes_are_told_apart(tmp_path: Path) -> None:
     assert read_model_macs(tmp_path / "m.onnx", tmp_path / "in.npz").shape_nodes == {"shape", "first", "target"}
 
 
-def test_target_that_does_not_repeat_itself_fails() -> None:
-    assert repeatability_check(math.inf).passed
-    assert not repeatability_check(30).passed
-    assert not repeatability_check(math.nan).passed
-
-
 def test_target_is_asked_for_single_samples_alone_where_it_fails_at_all_of_them(tmp_path: Path) -> None:
     """The race tells at which batch sizes; it would not start for any of them otherwise."""
     onnx.save(faulty_models.picky(1, 4), tmp_path / "picky.onnx")
@@ -174,3 +167,54 @@ def test_target_is_asked_for_single_samples_alone_where_it_fails_at_all_of_them(
     assert truth.sqnr_db == math.inf
     onnx.save(faulty_models.picky(0, 4), tmp_path / "none.onnx")
     assert "out of data bounds" in str(look(tmp_path / "none.onnx", OrtCpu(), tmp_path / "in.npz", expected).error)
+
+
+PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
+
+
+@pytest.fixture(scope="module")
+def examiner(tmp_path_factory: pytest.TempPathFactory, model: Path, inputs: Path) -> TargetExaminer:
+    broken, framework_model = (tmp_path_factory.mktemp("files") / name for name in ("broken.onnx", "model.own"))
+    broken.write_bytes(b"broken")
+    models = {"fp32": model, "twin": model, "broken": broken}
+    return TargetExaminer.from_models(models, inputs, PLAN, framework_model)
+
+
+def test_model_that_is_validated_can_be_measured(examiner: TargetExaminer) -> None:
+    found = examiner.examine("fp32", OrtCpu())
+    assert (found.status, found.reason) == ("measured", "")
+    assert found.validation.sqnr_db > 110
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "status", "reason"),
+    [
+        ("broken", OrtCpu(), "failed", "not a readable ONNX model"),
+        ("fp32", OpenVino(precision="int8"), "not applicable", "runs only quantized models"),
+        ("twin", OfFramework(), "not applicable", "runs only the framework's own model"),
+    ],
+)
+def test_model_is_not_measured_with_a_reason(
+    examiner: TargetExaminer, monkeypatch: pytest.MonkeyPatch, name: str, target: BaseTarget, status: str, reason: str
+) -> None:
+    monkeypatch.setattr(type(target), "unavailable", lambda _: None)
+    found = examiner.examine(name, target)
+    assert (found.status, found.validation) == (status, None)
+    assert reason in found.reason
+
+
+def test_target_of_a_framework_runs_its_own_file_and_others_the_model(examiner: TargetExaminer) -> None:
+    assert examiner.file("fp32", OfFramework()).name == "model.own"
+    assert examiner.file("fp32", OrtCpu()) == examiner.models["fp32"]
+
+
+def test_target_that_is_unavailable_says_why(examiner: TargetExaminer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrtCpu, "unavailable", lambda _: "no such processor")
+    found = examiner.examine("fp32", OrtCpu())
+    assert (found.status, found.reason) == ("unavailable", "no such processor")
+
+
+def test_reference_that_cannot_run_is_refused(tmp_path: Path, inputs: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"broken")
+    with pytest.raises(StageError, match=r"broken\.onnx: not a readable"):
+        TargetExaminer.from_models({"fp32": tmp_path / "broken.onnx"}, inputs, PLAN)

@@ -1,8 +1,10 @@
 """Whatever a run recorded, its pages hold together."""
 
+import json
 import re
 from html.parser import HTMLParser
 
+import jsonschema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, St
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
 
+SCHEMA = jsonschema.Draft202012Validator(RunReport.model_json_schema(mode="serialization"))
 VOID = {"meta", "link", "br"}
 TAGS = {
     "html", "head", "meta", "link", "title", "style", "body", "main", "header", "section", "p", "h1", "h2", "span",
@@ -135,6 +138,12 @@ def test_any_report_is_markdown_whose_tables_have_straight_columns(report):
         rows = [line for line in block.split("\n") if line.startswith("|")]
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows}) <= 1
         assert len(rows) in {0, len(block.rstrip("\n").split("\n"))}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(reports())
+def test_schema_accepts_any_report(report):
+    SCHEMA.validate(json.loads(report.model_dump_json()))
 
 
 @given(reports())

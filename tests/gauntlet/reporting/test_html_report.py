@@ -106,13 +106,6 @@ def test_a_section_is_there_when_its_stage_ran(run, present, absent, request):
     assert not absent & sections
 
 
-def test_a_run_in_which_nothing_ran(stopped_at_data):
-    empty = stopped_at_data.replace(stages=(), stopped_at=None, reason="killed", environment={}, config={})
-    page = plain(render_html(empty))
-    assert "killed" in page
-    assert "No stage ran." in page
-
-
 def test_the_page_asks_for_nothing(passed):
     page = render_html(passed)
     assert "<script" not in page

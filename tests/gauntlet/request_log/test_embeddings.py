@@ -1,10 +1,11 @@
-"""The distance of embeddings from those of the evaluation."""
+"""The distance of embeddings from those of the evaluation; outputs that are broken though their inputs are finite."""
 
 import numpy as np
 import pytest
 
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.request_log.embeddings import MIN_SAMPLES, EmbeddingReference
+from gauntlet.request_log.features import are_broken
 
 OUTPUT = EmbeddingOutput(layer="Gemm 'y'", tensor="h", size=64, channels_first=False)
 
@@ -36,3 +37,17 @@ def test_embedding_that_never_varies_can_be_measured() -> None:
 def test_too_few_samples_are_refused() -> None:
     with pytest.raises(NoEmbedding, match=f"19 samples have a finite embedding; it takes {MIN_SAMPLES}"):
         EmbeddingReference.measure(OUTPUT, np.ones((19, 4), np.float32))
+
+
+NAN = np.array([[0.0], [np.nan], [np.inf]])
+
+
+def test_output_that_is_not_finite_is_broken_where_the_input_is_finite() -> None:
+    inputs, statistics = {"x": np.array([[0.0], [1.0], [np.nan]])}, np.array([[np.nan], [1.0], [1.0]])
+    assert are_broken({"y": NAN}, inputs, None, ["y"], 3).tolist() == [0, 1, 0]
+    assert are_broken({"y": NAN}, inputs, statistics, ["y"], 3).tolist() == [0, 1, 1]
+    assert are_broken({"y": NAN}, None, None, ["y"], 3).tolist() == [0, 1, 1]
+
+
+def test_outputs_that_need_not_be_finite_are_left_out() -> None:
+    assert are_broken({"y": NAN, "label": np.arange(3)}, None, None, ["label", "absent"], 3).tolist() == [0, 0, 0]

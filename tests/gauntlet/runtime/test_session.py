@@ -1,15 +1,26 @@
-"""Sessions: what this runtime takes, and how a refusal is told."""
+"""Sessions: what this runtime takes, how a refusal is told, how calls are timed, and embeddings from the same call."""
 
+import os
+import subprocess
+import sys
+from itertools import count
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
+from calibration_feeds import Feeds
 
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.golden import Golden
+from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding, find_embedding
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import LEVELS, open_session, supported_ir_version, supported_opset
+from gauntlet.runtime.timing import time_calls
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -27,20 +38,6 @@ def test_session_is_refused_with_a_stage_error_when_the_model_is_no_model(tmp_pa
             open_session(model)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "told"),
-    [
-        ({"input": np.ones((2, 3, 32, 32), np.complex64)}, r"takes tensor\(float\); the samples are complex64"),
-        ({"input": np.ones((2, 4, 32, 32), np.float32)}, r"fails on inputs of shape .*\(2, 4, 32, 32\)"),
-        ({"picture": np.ones((2, 3, 32, 32), np.float32)}, r"no samples for the input 'input'.*\['picture'\]"),
-    ],
-    ids=["type", "shape", "name"],
-)
-def test_run_tells_what_is_wrong_when_the_inputs_do_not_fit(trained, inputs: dict[str, np.ndarray], told: str) -> None:
-    with pytest.raises(StageError, match=told):
-        batched_inference(open_session(trained.path), inputs).run(2)
-
-
 def test_newest_versions_load_and_the_next_do_not_when_tried(trained) -> None:
     proto = trained.proto()
     proto.ir_version = supported_ir_version()
@@ -50,3 +47,112 @@ def test_newest_versions_load_and_the_next_do_not_when_tried(trained) -> None:
         with pytest.raises(StageError):
             open_session(proto.SerializeToString())
     assert 18 <= supported_opset() <= onnx.defs.onnx_opset_version()
+
+
+FIRST = ("gauntlet.runtime.session", "tasks.quantize.static", "flows.cli.main")
+
+
+@pytest.mark.parametrize("module", FIRST)
+def test_onnx_runtime_keeps_no_device_id(tmp_path: Path, module: str) -> None:
+    """It writes one below the home's cache as soon as it is imported, unless this is turned off before."""
+    unset = ("CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")  # it is silent in continuous integration anyway
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    code = f"import {module}, onnxruntime, os; assert os.environ['ORT_DISABLE_TELEMETRY'] == '1'"
+    subprocess.run([sys.executable, "-c", code], env=environment | {"HOME": str(tmp_path)}, check=True)
+    assert not list(tmp_path.rglob(".onnxruntime"))
+
+
+def test_what_the_user_set_stays() -> None:
+    code = "import gauntlet, os; assert os.environ['ORT_DISABLE_TELEMETRY'] == '0'"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "ORT_DISABLE_TELEMETRY": "0"}, check=True)
+
+
+@pytest.mark.parametrize(
+    ("at_least_ms", "limits", "calls"),
+    [(0, {}, 1), (0, {"least": 3}, 3), (1e9, {"most": 4}, 4), (0, {"least": 2, "most": 5}, 2)],
+)
+def test_calls_end_by_time_or_number(at_least_ms: float, limits: dict[str, int], calls: int) -> None:
+    samples_ms, last = time_calls(count(1).__next__, at_least_ms, **limits)
+    assert (len(samples_ms), last) == (calls, calls)
+
+
+def test_every_call_is_timed_on_its_own() -> None:
+    samples_ms, _ = time_calls(lambda: sleep(0.002), 10)
+    assert len(samples_ms) <= 5
+    assert min(samples_ms) >= 2
+
+
+NETWORK = """network (float[n,3,16,16] x) => (float[n,10] y)
+<float[16,3,3,3] a, float[16] b, float[32,16,3,3] c, float[32] d, int64[2] flat = {0, -1}, float[32,64] e,
+ float[64,10] f, float[10] g> {
+  t = Conv<pads=[1,1,1,1]>(x, a, b)  u = Relu(t)  v = Conv<strides=[2,2]>(u, c, d)  w = Relu(v)
+  p = GlobalAveragePool(w)  q = Reshape(p, flat)  r = MatMul(q, e)  h = Relu(r)  y = Gemm(h, f, g) }"""
+
+
+def images(count: int) -> NamedArrays:
+    return {"x": np.random.default_rng(0).random((count, 3, 16, 16), np.float32)}
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Path:
+    onnx.save(proto, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def embedding_session(model: Path, samples: NamedArrays, output: EmbeddingOutput | None = None) -> object:
+    plain, proto = open_session(model, threads=1), onnx.load(model, load_external_data=False)
+    return open_embedding_session(
+        model, output or find_embedding(proto, "y"), plain, samples, [1, len(samples["x"])], threads=1
+    )
+
+
+@pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
+def test_outputs_keep_every_bit(tmp_path: Path, quantized: bool) -> None:
+    model, samples = saved(onnx_text.model(NETWORK), tmp_path), images(7)
+    if quantized:
+        model = _quantized(model, samples)
+    plain, session = open_session(model, threads=1), embedding_session(model, samples)
+    for batch in (1, 3, 7):
+        expected, found = (batched_inference(one, samples).run(batch) for one in (plain, session))
+        assert found["y"].tobytes() == expected["y"].tobytes()
+        assert found[EMBEDDING].shape == (7, 32)
+        assert len(np.unique(found[EMBEDDING], axis=0)) == 7
+
+
+def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
+    proto = onnx_text.model(NETWORK)
+    onnx.save(proto, tmp_path / "model.onnx", save_as_external_data=True, location="weights", size_threshold=100)
+    session = embedding_session(tmp_path / "model.onnx", images(2))
+    assert batched_inference(session, images(2)).run(2)[EMBEDDING].shape == (2, 32)
+
+
+def test_other_outputs_that_change_are_refused(tmp_path: Path) -> None:
+    """By so little that it takes bits to see it."""
+    model = saved(onnx_text.model(NETWORK, {"g": np.zeros(10)}), tmp_path)
+    other = onnx_text.model(NETWORK, {"g": np.full(10, 1e-6)}).SerializeToString()
+    output = find_embedding(onnx.load(model), "y")
+    with pytest.raises(NoEmbedding, match="with what Gemm 'y' takes as an output, 'y' changes at batch 2"):
+        open_embedding_session(model, output, open_session(other, threads=1), images(2), [2], threads=1)
+
+
+def test_embedding_without_one_row_per_sample_is_refused(tmp_path: Path) -> None:
+    text = """merged (float[n,4,8] x) => (float[n,4,5] y)
+    <int64[2] rows = {-1, 8}, int64[3] back = {-1, 4, 5}, float[8,5] w> {
+      h = Reshape(x, rows)  s = MatMul(h, w) y = Reshape(s, back) }"""
+    model = saved(onnx_text.model(text), tmp_path)
+    with pytest.raises(NoEmbedding, match=r"what MatMul 's' takes cannot be an output: .*not one entry per sample"):
+        embedding_session(model, {"x": np.ones((3, 4, 8), np.float32)})
+
+
+def test_tensor_that_the_runtime_does_not_know_is_refused(tmp_path: Path) -> None:
+    model = saved(onnx_text.model(NETWORK), tmp_path)
+    wrong = EmbeddingOutput(layer="Gemm 'y'", tensor="lost", size=64, channels_first=False)
+    with pytest.raises(NoEmbedding, match="what Gemm 'y' takes cannot be an output"):
+        embedding_session(model, images(2), wrong)
+
+
+def _quantized(model: Path, samples: NamedArrays) -> Path:
+    from onnxruntime.quantization import QuantFormat, quantize_static
+
+    target = model.with_name("int8.onnx")
+    quantize_static(model, target, Feeds([samples]), quant_format=QuantFormat.QDQ)
+    return target

@@ -6,6 +6,7 @@ from pathlib import Path
 import needs
 import numpy as np
 import pytest
+from calibration_feeds import Feeds
 from processors import AS_HASWELL, HASWELL, needs_haswell
 from runtime_environments import home_with
 
@@ -77,16 +78,16 @@ def test_unpinned_openvino_passes_exactly_where_it_computes_in_float32(look) -> 
 
 @pytest.fixture(scope="module")
 def int8(trained, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        rest = iter([dict(np.load(inputs))])
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return next(self.rest, None)
+    from onnxruntime.quantization import QuantType, quantize_static
 
     path = tmp_path_factory.mktemp("int8") / "int8.onnx"
-    quantize_static(trained.path, path, Reader(), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    quantize_static(
+        trained.path,
+        path,
+        Feeds([dict(np.load(inputs))]),
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
     return path
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import faulty_models
 import numpy as np
 import onnx
-import onnx_text
 import psutil
 import pytest
 from matmul_chains import SIZE, chain
@@ -49,20 +48,6 @@ def no_process_is_left():
     yield
     children = psutil.Process().children(recursive=True)
     assert [p for p in children if "gauntlet.runtime.worker" in " ".join(p.cmdline())] == []
-
-
-def dice() -> onnx.ModelProto:
-    """Return a model with random outputs."""
-    ends = f"(float[batch,{SIZE}] x) => (float[batch,{SIZE}] y)"
-    return onnx_text.model(f"dice {ends} {{ r = RandomNormalLike(x) y = Add(x, r) }}")
-
-
-def test_candidate_is_out_when_its_timed_outputs_change(race: Race) -> None:
-    facts = race({"fp32": chain(1), "dice": dice()}, rounds=6, batch_sizes=(1,)).facts
-    found = facts.result("dice")
-    assert "target.repeatability" in str(found.error)
-    assert found.rows == ()
-    assert facts.result("fp32").error is None
 
 
 def test_candidate_is_out_when_it_fails_at_one_of_the_batch_sizes(race: Race) -> None:
@@ -115,27 +100,11 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
     assert report.checks[0].severity == "warning"
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"), [(b"no model at all", "refuses the model"), ("narrow", "batches of 1, not of 8")]
-)
-def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, message: str) -> None:
-    if isinstance(broken, str):
-        proto = chain(1)
-        for value in (*proto.graph.input, *proto.graph.output):  # loads, and takes one image only
-            value.type.tensor_type.shape.dim[0].dim_value = 1
-        model = proto.SerializeToString()
-    else:
-        model = broken
-    facts = race({"fp32": chain(4), "broken": model, "cheap": chain(1)}).facts
-    assert message in str(facts.result("broken").error)
+def test_race_goes_on_without_a_candidate_that_is_no_model(race: Race) -> None:
+    facts = race({"fp32": chain(4), "broken": b"no model at all", "cheap": chain(1)}).facts
+    assert "refuses the model" in str(facts.result("broken").error)
     assert facts.result("broken").rows == ()
-    assert facts.result("cheap").error is None
     assert [row.batch for row in facts.result("cheap").rows] == [1, 8]
-
-
-def test_race_is_no_race_when_the_reference_is_broken(race: Race) -> None:
-    with pytest.raises(StageError, match=r"the reference 'fp32' cannot be measured: .*refuses the model"):
-        race({"fp32": b"no model", "cheap": chain(1)})
 
 
 @pytest.mark.slow
@@ -181,12 +150,6 @@ def test_race_profiles_the_reference_and_the_fastest_when_it_is_over(race: Race)
 def test_race_repeats_samples_when_the_batch_is_larger_than_the_data(race: Race) -> None:
     facts = race({"fp32": chain(1)}, inputs=3, batch_sizes=(16,))
     assert facts.facts.results[0].rows[0].batch == 16
-
-
-@pytest.mark.parametrize("settings", [{"rounds": 5}, {"batch_sizes": ()}, {"batch_sizes": (0,)}, {"block_ms": 0}])
-def test_config_refuses_when_a_race_would_say_nothing(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        BenchmarkConfig.model_validate(settings)
 
 
 def test_worker_imports_no_training_framework_when_it_serves(tmp_path: Path) -> None:

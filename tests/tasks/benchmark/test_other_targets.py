@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
 import faulty_models
 import numpy as np
@@ -11,6 +10,7 @@ import onnx
 import pytest
 from gpu_target import GpuTarget
 from pydantic import ValidationError
+from validated_target import OfFramework
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
@@ -18,18 +18,8 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
 from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, by_name
-from gauntlet.targets.base import FrameworkTarget
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.other_targets import aa_checks, race_on_target
-
-
-class OfFramework(FrameworkTarget):
-    """A target that runs its framework's own file."""
-
-    kind: str = "of-framework"
-    engine: ClassVar[str] = "nowhere"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".own",)
-
 
 PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 
@@ -103,7 +93,6 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
     found = go(tmp_path, GpuTarget())
     assert found.rows == ()
     check = found.check
-    assert check is not None
     assert (check.name, check.passed, check.severity) == ("target.macs_share", False, "warning")
     assert check.detail.startswith("fp32 on gpu: ")
 
@@ -111,7 +100,6 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
 def test_race_on_another_target_has_a_control_of_its_own(tmp_path: Path) -> None:
     found = go(tmp_path, OrtCpu(spinning=False))
     assert (found.status, found.reason) == ("measured", "")
-    assert found.aa_deviation is not None
     assert 0 <= found.aa_deviation < 10
     [check] = aa_checks([found, found.replace(candidate="twin")], limit=found.aa_deviation / 2)
     assert (check.name, check.passed, check.severity) == ("benchmark.max_aa_deviation", False, "warning")

@@ -37,7 +37,6 @@ def test_noise_of_a_quantized_file_widens_the_limits_of_what_is_made_of_it(works
     report = file.normalize()
     assert outcomes(report)["opset"] == "applied"
     noise = report.facts.batch_noise
-    assert noise is not None
     scale = np.ptp(Golden.load(file.out.path(file.golden)).real.outputs["y"])
     assert noise.max_rel_error == {"y": pytest.approx(0.007 / scale, rel=0.01)}  # one sample a call instead of eight
     configured = NumericsConfig(samples=8)

@@ -4,24 +4,16 @@ import tempfile
 from pathlib import Path
 
 import light_models
-import numpy as np
 import pytest
 from brought_model import Brought, Workspaces, floats, outcomes
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from calibration_feeds import Feeds
+from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
 from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.runtime.session import open_session
 
 MARKS = {"squeezenet": (), "resnet50": pytest.mark.slow, "shufflenet": pytest.mark.slow}
 """Of those that every change has to pass; the others are nightly."""
-
-
-class OneImage(CalibrationDataReader):
-    def __init__(self, name: str) -> None:
-        self.images = iter([{name: floats(1, 3, 224, 224)}])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.images, None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +35,7 @@ def test_published_network_of_opset_9_can_be_quantized_after_normalization(works
     path = brought.out.path(report.artifacts["normalized"])
     with tempfile.TemporaryDirectory(dir=brought.out.folder) as folder:
         static, dynamic = Path(folder) / "static.onnx", Path(folder) / "dynamic.onnx"
-        quantize_static(path, static, OneImage(name), per_channel=True)
+        quantize_static(path, static, Feeds([{name: floats(1, 3, 224, 224)}]), per_channel=True)
         quantize_dynamic(path, dynamic, weight_type=QuantType.QUInt8)
         for quantized in (static, dynamic):
             assert quantized.stat().st_size < 0.5 * path.stat().st_size

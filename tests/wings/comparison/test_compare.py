@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from graded_bundles import run_report
+from harness import called
 from rich.console import Console
 
 from flows.cli.main import main
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
-from wings.comparison import compare_command
+from gauntlet.targets import by_name
+from wings.comparison import compare_command, targets_command
 from wings.comparison.library.run_comparison import compare_runs
 
 
@@ -63,3 +65,30 @@ def test_compare_prints_json_of_two_runs(
         (folder / "report.json").write_text(report.model_dump_json())
     assert main(["compare", "run-1", "run-2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["second"]["run_id"] == "run-2"
+
+
+@pytest.mark.slow
+def test_targets_lists_all_of_them_with_their_reasons(tmp_path: Path) -> None:
+    done = called(tmp_path, "targets", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {entry["name"]: entry for entry in json.loads(done.stdout)}
+    assert found["ort-cpu"]["available"]
+    assert "gauntlet targets install openvino" in found["ort-openvino-f32"]["reason"]
+    assert all(entry["available"] or entry["reason"] for entry in found.values())
+
+
+def test_installation_of_an_unknown_environment_is_refused(tmp_path: Path) -> None:
+    done = called(tmp_path, "targets", "install", "steam")
+    assert done.returncode == 2
+    assert "unknown environment 'steam'; available: openvino" in done.stderr
+
+
+def test_targets_are_a_table_with_a_reason_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-openvino-f32")))
+    monkeypatch.setattr(targets_command, "default_targets", lambda: few)
+    done = called(tmp_path, "targets")
+    assert done.returncode == 0
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "yes" in lines["ort-cpu"]
+    assert "no: its environment is not installed; install it with: gauntlet targets install" in lines["openvino-bf16"]
+    assert "no: " in lines["ort-openvino-f32"]

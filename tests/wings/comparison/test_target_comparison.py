@@ -11,23 +11,15 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from validated_target import OfFramework
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.contender import Plan
 from gauntlet.targets import OpenVino, OrtCpu
-from gauntlet.targets.base import BaseTarget, FrameworkTarget, Precision
+from gauntlet.targets.base import BaseTarget, Precision
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
 from wings.providers.accelerators import OrtCuda
-
-
-class OfFramework(FrameworkTarget):
-    """A target that runs its framework's own file."""
-
-    kind: str = "of-framework"
-    engine: ClassVar[str] = "nowhere"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".own",)
-
 
 PLAN = Plan(batch_sizes=(1, 3), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 
@@ -92,7 +84,6 @@ def test_only_what_is_what_it_says_is_ranked(tmp_path: Path, model: Path, monkey
     assert not any(pair.rows for pair in found.pairs if pair.status != "measured")
     assert not any("\n" in pair.reason for pair in found.pairs)
     truth = by_name["cnn on ort-cpu"].validation
-    assert truth is not None
     assert [check.name for check in truth.checks] == ["target.macs_share", "target.sqnr", "target.repeatability"]
     assert {batch: len(times) for batch, times in by_name["cnn on ort-cpu"].round_medians_ms.items()} == {1: 6, 3: 6}
     assert BenchResult.model_validate_json(found.model_dump_json()).pairs[0].rows == found.pairs[0].rows

@@ -112,7 +112,6 @@ def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Written) 
     assert objects_of(config) == {(65, 2.5, 75, 7.5, 1, 1), (60, 0, 100, 20, 0, 1), (80, 10, 100, 20, 0, 0)}
     dataset = config.load()
     how = dataset.signature.preprocessing
-    assert how is not None
     assert (how.resize, how.channel_order) == ("letterbox", "BGR")
     image = dataset.splits["test"].take(slice(0, 1))["input"][0]
     assert not image[:, :, :60].any()

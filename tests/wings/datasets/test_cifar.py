@@ -2,14 +2,12 @@
 
 import pickle
 from collections.abc import Callable
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 from small_images import write_cifar
+from static_files import served
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -172,14 +170,10 @@ def test_cifar_is_downloaded_once_when_it_is_wanted(
 ) -> None:
     from torchvision import datasets
 
-    site = partial(SimpleHTTPRequestHandler, directory=str(cifar()))
     config = Cifar(folder=tmp_path / "data", download=True, **SMALL)
-    with ThreadingHTTPServer(("127.0.0.1", 0), site) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/cifar-10-python.tar.gz"
-        monkeypatch.setattr(datasets.CIFAR10, "url", url)
+    with served(cifar()) as address:
+        monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/cifar-10-python.tar.gz")
         first = config.load()
-        server.shutdown()
     again = config.load()
     assert np.array_equal(first.splits["train"].pixels, again.splits["train"].pixels)
 

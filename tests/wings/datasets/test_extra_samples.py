@@ -62,7 +62,6 @@ def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None
     after = read_split(store.path(report.artifacts["train"]))
     assert isinstance(after, ExtendedSplit)
     assert report.facts.images["train"] == len(after) > len(before)
-    assert after.labels is not None and before.labels is not None
     assert after.labels.tolist()[: len(before)] == before.labels.tolist()
     whole, some = after.take(slice(None))["input"], np.array([len(after) - 1, 0, len(before), 1])
     assert np.array_equal(after.take(some)["input"], whole[some])

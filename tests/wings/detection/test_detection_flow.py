@@ -71,7 +71,6 @@ def test_detector_is_stopped_by_its_precision_and_else_ends_as_a_bundle(
     report = run(load("digits-detection", (*SMALL, *LENIENT)))
     assert (report.verdict, report.metric) == ("passed", "map"), report.reason
     accuracy = report.stage("accuracy", "static-u8s8-7bit")
-    assert accuracy is not None
     assert set(accuracy.facts["scores"]) == {"map", "map_50"}
     assert {"before", "after", "low", "high"} <= accuracy.facts["change"].keys()
     assert shows_drawings(report)
@@ -86,7 +85,6 @@ def test_segmenter_ends_as_a_bundle_that_tells_the_class_of_each_pixel(
     report = run(load("digits-segmentation", (*SMALL, *LENIENT)))
     assert (report.verdict, report.metric) == ("passed", "miou"), report.reason
     accuracy = report.stage("accuracy", "static-u8s8-7bit")
-    assert accuracy is not None
     assert set(accuracy.facts["scores"]) == {"miou", "pixel_accuracy"}
     assert shows_drawings(report)
     prediction = predicted(image, tmp_path, capsys)

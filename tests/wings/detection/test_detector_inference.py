@@ -42,7 +42,6 @@ def test_form_of_a_detectors_outputs_is_recognized(form: str) -> None:
     outputs, classes = detectors()[form]
     problem = infer_problem({"image": floats(3, *SIZE)}, outputs)
     assert problem.task == "detection", problem.reason
-    assert problem.decode is not None
     assert (problem.decode.kind, problem.decode.transposed) == (form.split()[0], "transposed" in form)
     assert problem.labels == tuple(map(str, range(classes)))
     detector = problem_of(signature_of(problem, outputs))
@@ -62,7 +61,6 @@ def test_score_that_counts_is_one_that_the_samples_reach() -> None:
     samples = {"images": detector_models.images(SAMPLES)}
     assert of_model(detector_models.yolov8(), samples).decode.shown_score == 0.25  # type: ignore[union-attr]
     decode = of_model(detector_models.yolov8(scale=0.1), samples).decode
-    assert decode is not None
     assert 0.005 < decode.shown_score < 0.05
     assert decode.min_score <= decode.shown_score
 

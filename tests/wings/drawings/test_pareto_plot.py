@@ -51,7 +51,6 @@ def test_front_has_those_that_no_other_beats_in_all_three(run):
         candidate("exact", 2.0, 44, 0.99),
     )
     found = pareto_plot.chart(run(*points))
-    assert found is not None
     assert [point.name for point in found.front] == ["int8", "exact"]
     assert [point.latency_ms for point in found.points] == [1.0, 1.0, 1.2, 2.0, 4.0]
 
@@ -60,7 +59,6 @@ def test_quality_is_the_noise_where_accuracies_are_the_same_or_unknown(run):
     for accuracy in (0.99, None):
         report = run(candidate("fp32", 4, 44, accuracy), candidate("int8", 1, 11, accuracy, 38.0))
         found = pareto_plot.chart(report)
-        assert found is not None
         assert (found.metric, [point.quality for point in found.points]) == (None, [38.0, math.inf])
     drawn = pareto_plot.draw(report)
     assert drawn is not None
@@ -69,7 +67,6 @@ def test_quality_is_the_noise_where_accuracies_are_the_same_or_unknown(run):
 
 def test_rounding_of_float32_is_no_noise(run):
     found = pareto_plot.chart(run(candidate("fp32", 4, 44), candidate("passes", 3.9, 44, sqnr_db=136.0)))
-    assert found is not None
     assert [point.quality for point in found.points] == [math.inf, math.inf]
     assert [point.name for point in found.front] == ["passes"]
 
@@ -77,7 +74,6 @@ def test_rounding_of_float32_is_no_noise(run):
 def test_point_is_that_of_the_batch_size_that_decided(run):
     report = run(candidate("fp32", 4.0, 44, 0.99), candidate("int8", 2.0, 11, 0.98), batch=8)
     found = pareto_plot.chart(report)
-    assert found is not None
     assert [(point.name, point.latency_ms) for point in found.points] == [("fp32", 0.25), ("int8", 0.5)]
 
 

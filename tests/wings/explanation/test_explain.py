@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from calibration_feeds import Feeds
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from gauntlet.core.artifact import Artifact
@@ -73,20 +74,13 @@ def softmaxes() -> onnx.ModelProto:
     return onnx_text.model(text)
 
 
-class Reader(CalibrationDataReader):
-    def __init__(self) -> None:
-        self.feeds = iter([{"x": IMAGES["x"][:4]}, {"x": IMAGES["x"][4:8]}])
-
-    def get_next(self) -> dict[str, Any] | None:
-        return next(self.feeds, None)
-
-
 def static(model: onnx.ModelProto, path: Path, **options: Any) -> Path:
     source, prepared = path.with_suffix(".float.onnx"), path.with_suffix(".prepared.onnx")
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
     chosen = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True} | options
-    quantize_static(prepared, path, Reader(), **chosen)
+    feeds = Feeds([{"x": IMAGES["x"][:4]}, {"x": IMAGES["x"][4:8]}])
+    quantize_static(prepared, path, feeds, **chosen)
     return path
 
 

@@ -80,9 +80,7 @@ def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, 
     assert "3 of 4 models passed" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith("Page:"))
     record = last_fleet(home, tmp_path / "models", QUICK)
-    assert record is not None
     report = record.report()
-    assert report is not None
     assert {result.model: result.verdict for result in report.results if result.verdict != "passed"} == dict.fromkeys(
         broken, "invalid"
     )

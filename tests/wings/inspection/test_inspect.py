@@ -30,7 +30,6 @@ def test_real_model_has_the_sources_parameters_and_the_profilers_macs(trained) -
     assert found.inputs == {"input": "float[batch, 3, 32, 32]"}
     assert found.outputs == {"logits": "float[batch, 10]"}
     assert found.opsets == {"ai.onnx": 18}
-    assert found.signature is not None
     assert found.signature.layout == "NCHW"
     assert "gauntlet.signature" not in found.metadata
 
@@ -105,8 +104,6 @@ def test_weights_are_described_and_the_graph_named(tmp_path: Path) -> None:
     found = of(onnx_text.model(text, {"w": [-1, 0, 0, 3], "v": [1, 1, np.nan, 1]}), tmp_path)
     assert found.graph_name == "two_products"
     first, second = (layer.weights for layer in found.layers)
-    assert first is not None
-    assert second is not None
     assert (first.minimum, first.maximum, first.mean, first.zeros, first.non_finite) == (-1, 3, 0.5, 0.5, 0)
     assert first.std == pytest.approx(1.5)
     assert (second.minimum, second.std, second.non_finite) == (1, 0, 1)

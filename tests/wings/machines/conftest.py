@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from azure_server import CONTAINER, azure_server
-from object_server import BUCKET, ObjectServer, object_server
+from object_server import BUCKET, ObjectServer, free_port, object_server
 
 from wings.machines.library.object_store_client import connect
 
@@ -25,6 +25,12 @@ def server(shared_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iter
 def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     with object_server(tmp_path) as own:
         yield from reached(own, monkeypatch)
+
+
+@pytest.fixture
+def no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """The settings of a server that does not run."""
+    yield from reached(ObjectServer(free_port(), tmp_path), monkeypatch)
 
 
 def reached(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:

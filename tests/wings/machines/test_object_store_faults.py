@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from azure_server import CONTAINER
-from object_server import BUCKET, MIB, SECRET, ObjectServer, free_port, machine, made
+from object_server import BUCKET, MIB, SECRET, ObjectServer, machine, made
 
 from gauntlet.core.artifact import Store, open_store, sha256_of
 from gauntlet.core.errors import ConfigError, StoreUnavailable
 from wings.machines.library import object_store, object_store_client
-from wings.machines.library.object_store_client import connect
+
+from .conftest import reached
 
 BIG = """
 import sys
@@ -45,14 +46,8 @@ def test_two_machines_put_the_same_object_at_once(server: ObjectServer, tmp_path
     )
     address, processes = f"s3://{BUCKET}/both", []
     for name in ("a", "b"):
-        command = [
-            sys.executable,
-            "-c",
-            put,
-            str(tmp_path / name),
-            address,
-            str(made(tmp_path / f"{name}-in", "m", content)),
-        ]
+        file = made(tmp_path / f"{name}-in", "m", content)
+        command = [sys.executable, "-c", put, str(tmp_path / name), address, str(file)]
         processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     for process in processes:
         process.stdin.write("go\n")
@@ -118,17 +113,14 @@ def test_put_that_is_killed_leaves_nothing_half(server: ObjectServer, tmp_path: 
     assert other.path(artifact).read_bytes() == content
 
 
+@pytest.mark.usefixtures("no_server")
 def test_server_that_cannot_be_reached_is_named_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "FIRST_PATIENCE_S", 0.0)
-    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
-        monkeypatch.setenv(name, value)
-    connect.cache_clear()
     store = machine(f"s3://{BUCKET}/x", tmp_path)
     message = rf"s3://{BUCKET}/x did not respond for 0 s .*Fix: start the server"
     with pytest.raises(StoreUnavailable, match=message) as error, store.in_use("run"):
         pass
     assert SECRET not in str(error.value)
-    connect.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -190,13 +182,10 @@ def test_missing_permission_is_named_with_the_fix(tmp_path: Path, monkeypatch: p
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as refusing:
         threading.Thread(target=refusing.serve_forever, daemon=True).start()
-        for name, value in ObjectServer(refusing.server_port, tmp_path).environment.items():
-            monkeypatch.setenv(name, value)
-        connect.cache_clear()
-        with pytest.raises(ConfigError, match=r"no permission .*Fix: allow these credentials to list, read"):
-            machine(f"s3://{BUCKET}/x", tmp_path).publish("results/a.json", "{}")
+        for _ in reached(ObjectServer(refusing.server_port, tmp_path), monkeypatch):
+            with pytest.raises(ConfigError, match=r"no permission .*Fix: allow these credentials to list, read"):
+                machine(f"s3://{BUCKET}/x", tmp_path).publish("results/a.json", "{}")
         refusing.shutdown()
-    connect.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -237,18 +226,15 @@ def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: 
         open_store(tmp_path, "s3://bucket/prefix")
 
 
+@pytest.mark.usefixtures("no_server")
 def test_server_that_was_waited_for_in_vain_is_not_waited_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
-        monkeypatch.setenv(name, value)
-    connect.cache_clear()
     store = machine(f"s3://{BUCKET}/lost", tmp_path)
     for patience_s in (0.0, 3600.0):  # the second would last until the end of the test's time
         monkeypatch.setattr(object_store_client, "PATIENCE_S", patience_s)
         with pytest.raises(StoreUnavailable, match="did not respond for 0 s"):
             store.publish("results/a.json", "{}")
-    connect.cache_clear()
 
 
 def test_put_whose_parts_the_server_has_lost_begins_again(

@@ -108,7 +108,6 @@ def test_report_shows_the_races_of_both_machines(
     report = latest_report(home)
     assert report.verdict == "passed", report.reason
     entry = report.stage("remote")
-    assert entry is not None
     facts: Any = entry.facts
     raced, openvino, nobody = facts["races"]
     assert raced["machine"]["processor"] == report.environment["processor"]  # in truth, it is the same machine
@@ -124,7 +123,6 @@ def test_report_shows_the_races_of_both_machines(
     assert nobody["machine"] is None
     assert "has no work pool 'nobody' with a race" in nobody["results"][0]["reason"]
     found = machines(report)
-    assert found is not None
     assert [race[0] for race in found.tables[0].rows][:2] == ["this run", "ort-cpu-nospin-on-bench"]
     assert "(pool bench)" in render_html(report)
     assert (folder / "home" / "store").is_dir()  # it fetched the files into its own store
@@ -157,7 +155,6 @@ def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(
     assert "was lost in the middle of the race" in (lost.failure or "")
     assert [result.reason for result in lost.results] == [lost.failure]
     state = client.read_flow_run(flow_run).state
-    assert state is not None
     assert state.is_crashed()  # nobody finds it running
     second = RemoteRaces(config, home.store, {"fp32": model}, model)
     second.start()
@@ -185,7 +182,6 @@ def test_race_that_nobody_takes_is_unavailable_and_cancelled(
     assert (absent.failure, absent.machine) == (None, None)
     assert "took the race, and none is alive any more" in absent.results[0].reason
     state = client.read_flow_run(flow_run).state
-    assert state is not None
     assert state.is_cancelled()  # a worker that comes later does not race for nobody
 
 
@@ -206,7 +202,6 @@ def test_race_above_its_time_limit_fails(client: SyncPrefectClient, tmp_path: Pa
         [late] = races.collect()
     assert late.failure == "no result within 0.001 s (benchmark.remote_timeout_s)"
     state = client.read_flow_run(flow_run).state
-    assert state is not None
     assert state.is_cancelled()
 
 

@@ -107,7 +107,6 @@ def test_another_machine_can_fetch_every_artifact_of_a_run(homes: dict[str, Path
 @pytest.mark.slow
 def test_mlflow_has_addresses_in_the_store_instead_of_second_copies(homes: dict[str, Path], store: ObjectStore) -> None:
     trained = latest_report(Home(homes["first"])).stage("train")
-    assert trained is not None
     files = [*homes["first"].glob("mlartifacts/**/artifacts/train/golden/*")]
     assert [json.loads(file.read_bytes())["uri"] for file in files] == [store.uri(trained.artifacts["golden"])]
 

@@ -53,11 +53,9 @@ def test_part_that_is_killed_comes_back_and_all_are_stopped_at_the_end(home: Hom
         ("once", 0, True),
     ]
     killed = first.parts[0].process
-    assert killed is not None
     killed.kill()
     second = until(home, lambda state: state.is_ready and state.parts[0].restarts == 1)
     replacement = second.parts[0].process
-    assert replacement is not None
     assert replacement.pid != killed.pid
     supervisor.stopping.set()
     thread.join(timeout=120)
@@ -73,7 +71,6 @@ def test_what_a_killed_part_leaves_behind_is_ended_before_it_starts_again(home: 
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     leader = until(home, lambda state: state.is_ready).parts[0].process
-    assert leader is not None
     while not (children := leader.children()):
         time.sleep(0.05)
     leader.kill()

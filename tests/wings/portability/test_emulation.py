@@ -128,7 +128,6 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form
     options = {"emulate": ["x86-avx2"], "max_accuracy_drop": 0.01}
     full, seven_bit = judge(twins.full, **options), judge(twins.seven_bit, **options)
     prediction, emulated = full.facts.prediction, full.facts.emulated[0]
-    assert prediction is not None
     assert (prediction.samples, emulated.images) == (96, 96)
     assert abs(emulated.accuracy - prediction.accuracy) <= 1 / 96
     assert prediction.exact_accuracy - emulated.accuracy > 0.05
@@ -149,7 +148,6 @@ def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge, monk
     monkeypatch.setattr("wings.portability.PREDICTION_SAMPLES", 32)  # as many as are emulated
     report = judge(twins.full, emulate=["arm64"])
     prediction, emulated = report.facts.prediction, report.facts.emulated[0]
-    assert prediction is not None
     assert report.facts.verdict == "needs VNNI"
     assert emulated.accuracy == prediction.exact_accuracy
     assert Processor.current().saturates or emulated.sqnr_db > 30

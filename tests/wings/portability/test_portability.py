@@ -39,7 +39,6 @@ def props(twins: object, artifact: Artifact) -> dict[str, str]:
 def test_model_built_to_saturate_needs_vnni_and_its_seven_bit_form_does_not(twins: object, judge: Judge) -> None:
     full, seven_bit = judge(twins.full).facts, judge(twins.seven_bit).facts
     assert full.verdict == "needs VNNI"
-    assert full.prediction is not None
     assert full.prediction.saturated_share > 0.001
     assert full.prediction.kernels[0].share > 0.01
     assert (seven_bit.verdict, seven_bit.prediction) == ("safe with 7-bit weights", None)

@@ -139,11 +139,9 @@ def test_arrays_give_arrays(
 
 
 def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
-    for arguments in (["predict", str(packed), str(images / "b.png")],):
-        code = (
-            f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        loaded = {name.partition(".")[0] for name in done.stdout.split()}
-        assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded
-        assert "onnxruntime" in loaded
+    arguments = ["predict", str(packed), str(images / "b.png")]
+    code = f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded
+    assert "onnxruntime" in loaded

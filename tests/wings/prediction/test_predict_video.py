@@ -117,7 +117,6 @@ def test_interrupted_camera_ends_with_the_summary(packed: Path, tmp_path: Path) 
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
         ) as process:
-            assert process.stdout is not None
             first = process.stdout.readline()
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=120)

@@ -6,11 +6,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from static_files import served
 from videos import FPS, OPENING, camera, cut, gray, until, write_video
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.images.decoding import decode_image
-from wings.prediction.library.video_files import Frame, LiveVideo, VideoSource, VideoWriter, open_video
+from wings.prediction.library.video_files import Frame, LiveVideo, VideoWriter, open_video
 
 TIMEOUT_S = 60.0
 
@@ -147,19 +148,12 @@ def test_camera_that_breaks_off_is_an_error(tmp_path: Path) -> None:
 
 
 def test_stream_of_a_known_length_drops_nothing(tmp_path: Path) -> None:
-    import functools
-    import threading
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-
     write_video(tmp_path / "a.avi", [gray(30 * i) for i in range(8)])
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        source: VideoSource = open_video(f"http://127.0.0.1:{server.server_port}/a.avi", 3, TIMEOUT_S)
+    with served(tmp_path) as address:
+        source = open_video(f"{address}/a.avi", 3, TIMEOUT_S)
         assert [frame.index for frame in source.frames()] == list(range(8))
         assert source.dropped == 0
         source.close()
-        server.shutdown()
 
 
 def test_written_video_shows_each_image_as_long_as_it_was_seen(tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ print(abs(outputs - expected).max() < 1e-4, result.details.metric, result.detail
 def test_result_has_the_winner_the_table_the_report_and_the_bundle(finished_home: Path, tmp_path: Path) -> None:
     result = gauntlet.show(home=finished_home / ".gauntlet")
     winner, rows = result.winner, result.table.to_dict("records")
-    assert winner is not None
     assert winner.path.is_file()
     assert winner.name == rows[0]["candidate"] == result.details.winner
     assert winner.speedup_low <= winner.speedup <= winner.speedup_high

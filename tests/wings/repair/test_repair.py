@@ -7,8 +7,11 @@ import onnx
 import onnx_text
 import pytest
 from processors import CASCADE_LAKE, HASWELL
+from pydantic import ValidationError
 from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended
 
+from configs.loader import load
+from configs.schema import PipelineConfig
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
@@ -16,7 +19,7 @@ from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import AccuracyConfig, accuracy
-from wings.repair import RepairFacts
+from wings.repair import AUTO_BUDGET_S, RepairFacts
 
 
 def judged(network: Network, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
@@ -37,7 +40,6 @@ def test_collapsed_network_passes_its_gate_when_it_is_repaired(
     # The uneven channels lie between these two; the other layers stay in integers.
     assert set(facts.float_nodes) & set(network.convolutions[1:])
     assert network.convolutions[0] not in facts.float_nodes
-    assert facts.before is not None
     assert facts.before.sqnr_db < LIMITS.min_sqnr_db <= facts.trials[-1].quality.sqnr_db
 
 
@@ -85,8 +87,6 @@ def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
     changed = {"model": classifying(network.model, "m.onnx"), "quantized": classifying(network.quantized, "q.onnx")}
     calibrated = {**network.calibrated, "prepared": prepared}
     facts = mended(replace(network, calibrated=calibrated, **changed), workspace(network.trained.store), LIMITS).facts
-    assert facts.before is not None
-    assert facts.before.change is not None
     assert facts.before.change.drop > LIMITS.max_accuracy_drop
     assert facts.trials[-1].good
     assert 0 < len(facts.float_nodes) < facts.nodes
@@ -126,3 +126,32 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantized_nothing(
         GateFailed, match=r"repair.nodes: 0 must be > 0; .* quantizes no node that could be left in float"
     ):
         report.raise_if_blocked()
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        (("quantize=auto",), AUTO_BUDGET_S),
+        (("quantize=auto", "repair.images=9"), AUTO_BUDGET_S),
+        (("quantize=auto", "repair.budget_s=50"), 50),
+        (("quantize=[{kind: static}]",), 120),
+    ],
+)
+def test_repairs_of_auto_have_less_time_unless_it_is_set(settings: tuple[str, ...], seconds: float) -> None:
+    assert load("digits-small-cnn", settings).repair.budget_s == seconds  # type: ignore[attr-defined]
+
+
+def test_name_of_a_repaired_candidate_is_taken() -> None:
+    values = {"optimize": [{"kind": "chain", "name": "static-u8s8-repaired"}], "quantize": [{"kind": "static"}]}
+    with pytest.raises(ValidationError, match="two candidates named 'static-u8s8-repaired'; remove one of them"):
+        PipelineConfig.model_validate(values)
+
+
+@pytest.mark.parametrize("name", ["static-u8s8-repaired", "pruned-50-static-u8s8-repaired"])
+def test_check_of_a_repaired_candidate_can_be_overridden(name: str) -> None:
+    override = {"check": "a.b", "reason": "known and accepted", "candidate": name}
+    pruned = [{"kind": "structured", "macs_fraction": 0.5}]
+    values = {"quantize": [{"kind": "static"}], "prune": pruned, "overrides": [override]}
+    assert PipelineConfig.model_validate(values).overrides[0].candidate == name
+    with pytest.raises(ValidationError, match="unknown candidate"):
+        PipelineConfig.model_validate(values | {"repair": {"enabled": False}})

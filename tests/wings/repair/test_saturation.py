@@ -107,7 +107,6 @@ def test_seven_bits_are_enough_when_only_saturation_costs_accuracy(trained: Trai
     """Every node stays in integers: the model is as small and as fast as it was."""
     limits = LIMITS.replace(min_sqnr_db=15)
     facts = mended_on_haswell(quantized(trained, tmp_path, trained.proto(), StaticInt8()), tmp_path / "work", limits)
-    assert facts.before is not None
     assert facts.before.sqnr_db < limits.min_sqnr_db
     [attempt] = facts.trials
     assert (attempt.good, attempt.float_nodes, facts.ranked) == (True, (), 0)

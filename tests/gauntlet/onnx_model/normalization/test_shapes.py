@@ -1,16 +1,22 @@
-"""Stored shapes are inferred again, and a fixed batch becomes dynamic."""
+"""Steps of normalization: the opset is raised, padding is made explicit, and shapes are known."""
 
 import numpy as np
 import onnx
 import onnx_text
 import pytest
-from normalized_models import X, outputs, plain, sample_rates
+from brought_model import Brought, Workspaces, floats
+from normalized_models import X, outputs, plain, same_outputs, sample_rates
 from onnx import TensorProto, helper
 
-from gauntlet.onnx_model.graph import required_inputs, tensor_shape
+from gauntlet.core.errors import GateFailed, StageError
+from gauntlet.onnx_model.graph import all_nodes, opset_versions, required_inputs, tensor_shape
 from gauntlet.onnx_model.normalization.batch import fixed_batch, free_batch
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
+from gauntlet.onnx_model.normalization.opset import raise_opset
+from gauntlet.onnx_model.normalization.padding import keep_zero_padding
 from gauntlet.onnx_model.normalization.shapes import conflicting_shapes, infer_shapes_anew
+from gauntlet.runtime.session import open_session
+from tasks.numerics import NumericsConfig, numerics
 
 
 def test_wrong_stored_shapes_are_inferred_again() -> None:
@@ -67,3 +73,116 @@ def test_branch_over_the_whole_batch_keeps_it_fixed() -> None:
     proto = sample_rates()
     fix_inputs(proto, {"sr": 1})
     assert fixed_batch(proto.graph) == (None, "control flow decides for all samples of a call at once")
+
+
+PADDED = """padded (float[n,3,8,8] x) => (float[n,3,5,5] y)
+<int64[8] pads = {{0,0,1,1,0,0,1,1}}, float zero = {{0.0}}, float one = {{1.0}}>
+{{ {before}
+   p = Pad{mode}({values})
+   y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(p) }}"""
+NEGATIVE = -1 - np.abs(floats(20, 3, 8, 8))
+
+
+def padded(values: str = "x, pads, zero", before: str = "", mode: str = "", opset: int = 17) -> onnx.ModelProto:
+    return onnx_text.model(PADDED.format(values=values, before=before, mode=mode), opset=opset)
+
+
+OLD = '<mode = "constant", pads = [0,0,1,1,0,0,1,1], value = 0.0>'
+
+
+@pytest.mark.parametrize(
+    ("values", "opset", "mode"),
+    [("x, pads, zero", 17, ""), ("x, pads", 13, ""), ("x, pads, zero", 23, ""), ("x", 9, OLD)],
+)
+def test_padding_that_the_runtime_forgets_is_kept_and_nothing_else_is_shipped(
+    workspace: Workspaces, values: str, opset: int, mode: str
+) -> None:
+    brought = Brought(workspace(), padded(values, mode=mode, opset=opset), {"x": NEGATIVE})
+    wrong = numerics(NumericsConfig(), brought.out, model=brought.model, golden=brought.golden)
+    with pytest.raises(GateFailed, match=r"right without the graph optimizations of ONNX Runtime"):
+        wrong.raise_if_blocked()
+    report = brought.normalize()
+    assert report.facts.repaired
+    kept = report.artifacts["normalized"]
+    numerics(NumericsConfig(), brought.out, model=kept, golden=brought.golden).raise_if_blocked()
+    (outputs,) = open_session(brought.out.path(kept)).run(None, {"x": NEGATIVE})
+    assert outputs.max() == pytest.approx(0, abs=1e-30)  # the zeros at the edges
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        padded("x, pads, one"),
+        padded("r, pads, zero", before="r = Relu(x)"),  # the runtime may move it: the maximum is the same
+        padded("x, pads", mode='<mode = "reflect">'),
+    ],
+)
+def test_other_padding_is_left_alone(proto: onnx.ModelProto) -> None:
+    assert keep_zero_padding(proto) == ""
+
+
+def test_opset_is_raised_in_branches_and_what_the_converter_adds_is_lifted() -> None:
+    proto = onnx_text.model(
+        """
+        old (float[1,16] x, bool c) => (float[1,1,8] y) <float[16,8] w>
+        {
+            a = MatMul(x, w)
+            s = If(c) <
+                then_branch = t () => (float[1,8] q) { q = Softmax<axis = 1>(a) },
+                else_branch = e () => (float[1,8] r) { r = Neg(a) }
+            >
+            y = Unsqueeze<axes = [0]>(s)
+        }
+        """,
+        opset=11,
+        ir_version=6,
+    )
+    assert (
+        same_outputs(proto, lambda p: raise_opset(p, 17, 10), c=np.array(True)) == "opset 11 to 17, IR version 6 to 8"
+    )
+    assert opset_versions(proto) == {"ai.onnx": 17}
+    assert not [node for node in all_nodes(proto.graph) if node.op_type == "Constant"]
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "kinds"),
+    [
+        ('<float[4] s = {1, 1, 1.5, 3}> { y = Upsample<mode = "linear">(x, s) }', 9, ["Resize"]),
+        ('<float[4] s = {1, 1, 1.5, 3}> { y = Upsample<mode = "nearest">(x, s) }', 9, ["Resize"]),
+        ('<float[4] s = {1, 1, 0.5, 3}> { y = Resize<mode = "linear">(x, s) }', 10, ["Resize"]),
+        ('<float[4] s = {1, 1, 0.5, 3}> { y = Resize<mode = "nearest">(x, s) }', 10, ["Resize"]),
+        ("{ y = Softmax<axis = 3>(x) }", 9, ["Softmax"]),
+        ("{ y = LogSoftmax<axis = -1>(x) }", 11, ["LogSoftmax"]),
+        ("{ y = Hardmax<axis = 3>(x) }", 9, ["Hardmax"]),
+        ("{ y = Softmax<axis = 1>(x) }", 9, ["Shape", "Flatten", "Softmax", "Reshape"]),
+    ],
+)
+def test_operator_that_the_converter_gets_wrong_keeps_its_meaning(text: str, opset: int, kinds: list[str]) -> None:
+    proto = onnx_text.model(f"old (float[1,2,4,4] x) => (float[a,b,c,d] y) {text}", opset=opset, ir_version=4)
+    x = np.random.default_rng(4).standard_normal((1, 2, 4, 4)).astype(np.float32)
+    assert same_outputs(proto, lambda p: raise_opset(p, 17, 10), x=x) == f"opset {opset} to 17, IR version 4 to 8"
+    assert [node.op_type for node in proto.graph.node] == kinds
+
+
+def test_opset_stops_at_the_last_version_that_the_converter_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = onnx.version_converter.convert_version
+
+    def convert(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
+        if target > 14:
+            raise RuntimeError("no adapter for Reshape")
+        return real(proto, target)
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", convert)
+    proto = plain(9)
+    assert raise_opset(proto, 17, 10) == "opset 9 to 14; not further: no adapter for Reshape"
+    proto = plain(13)
+    with pytest.raises(StageError, match="opset 13 cannot be converted to 17: no adapter for Reshape"):
+        raise_opset(proto, 17, 10, least=15)
+
+
+def test_model_without_standard_operators_has_no_opset_to_raise() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["ai.onnx.ml": 3]> m (float[n,16] x) => (float[n,16] y) '
+        "{ y = ai.onnx.ml.Scaler<offset = [0.0], scale = [1.0]>(x) }"
+    )
+    assert raise_opset(proto, 17, 10) == ""

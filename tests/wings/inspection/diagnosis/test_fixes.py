@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from gauntlet.core.signature import Signature
 from gauntlet.runtime.session import open_session
 from wings.inspection.library.diagnosis import diagnose, fix
-from wings.inspection.library.diagnosis.findings import CallerHints
+from wings.inspection.library.diagnosis.findings import CallerHints, Diagnosis, FixResult
 from wings.inspection.library.diagnosis.fix_verification import LIMIT, difference
 
 from .conftest import Mend
@@ -34,6 +34,14 @@ def answer(tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
 def sound(x: np.ndarray = X) -> dict[str, np.ndarray]:
     session = open_session(faulty_models.cnn().SerializeToString())
     return {"y": session.run(None, {"x": x})[0]}
+
+
+def sound_after(mended: tuple[FixResult, Diagnosis | None]) -> FixResult:
+    """Return how a model was mended, after whose fixes nothing is found any more."""
+    mending, after = mended
+    assert after is not None, mending
+    assert after.findings == ()
+    return mending
 
 
 SAME_AS_SOUND = (
@@ -60,11 +68,9 @@ SAME_AS_SOUND = (
 def test_fixed_model_passes_and_answers_like_the_sound_one(mend: Mend, answer, build) -> None:
     mending, after = mend(build())
     assert after is not None, mending
-    assert after.findings == ()
-    assert after.batches == (1, 2, 3)
+    assert (after.findings, after.batches) == ((), (1, 2, 3))
     (step,) = mending.steps
     assert step.kept
-    assert step.max_abs_error is not None
     assert step.max_abs_error <= LIMIT
     assert difference(sound(), answer(x=X)) < 1e-5
 
@@ -74,9 +80,7 @@ def test_branches_and_functions_become_nodes_and_the_outputs_stay(mend: Mend, an
     proto = build()
     expected = open_session(proto.SerializeToString()).run(None, {"x": X})[0]
     (name,) = [output.name for output in proto.graph.output]
-    mending, after = mend(proto)
-    assert after is not None, mending
-    assert after.findings == ()
+    mending = sound_after(mend(proto))
     assert [step.kept for step in mending.steps] == [True]
     assert difference({name: expected}, answer(x=X)) < 1e-5
 
@@ -94,9 +98,7 @@ def test_zeros_that_pad_a_maximum_are_kept(mend: Mend, answer) -> None:
 
 @pytest.mark.parametrize("opset", [9, 13, 18])
 def test_batch_norm_uses_its_stored_statistics_again(mend: Mend, answer, opset: int) -> None:
-    mending, after = mend(faulty_models.batch_norm_that_trains(opset))
-    assert after is not None
-    assert after.findings == ()
+    mending = sound_after(mend(faulty_models.batch_norm_that_trains(opset)))
     norm = next(n for n in onnx.load(mending.output or "").graph.node if n.op_type == "BatchNormalization")
     assert list(norm.output) == ["n"]
     one, many = answer(x=X[:1])["y"], answer(x=X)["y"]
@@ -106,9 +108,7 @@ def test_batch_norm_uses_its_stored_statistics_again(mend: Mend, answer, opset: 
 def test_statistics_that_somebody_reads_stay_what_they_are(mend: Mend, answer) -> None:
     proto = faulty_models.batch_norm_that_trains()
     proto.graph.output.append(faulty_models.value("new_mean", 8))
-    _, after = mend(proto)
-    assert after is not None
-    assert after.findings == ()
+    sound_after(mend(proto))
     assert answer(x=X)["new_mean"] == pytest.approx([0.1] * 8)
 
 
@@ -126,9 +126,7 @@ def test_training_mode_is_compared_with_the_right_outputs_when_the_data_has_them
 
 
 def test_samples_that_flowed_together_are_kept_apart(mend: Mend, answer) -> None:
-    _, after = mend(faulty_models.reshape_that_mixes_samples())
-    assert after is not None
-    assert after.findings == ()
+    sound_after(mend(faulty_models.reshape_that_mixes_samples()))
     assert difference({"z": sound()["y"]}, answer(x=X)) < 1e-5
 
 
@@ -148,9 +146,8 @@ def test_fix_of_the_batch_is_refused_when_samples_depend_on_each_other(mend: Men
 def test_leaked_constants_are_bound_from_the_file(mend: Mend, answer, tmp_path: Path) -> None:
     mean = np.array([0.5, -0.5, 0.25], np.float32).reshape(1, 3, 1, 1)
     np.savez(tmp_path / "constants.npz", **{"model/norm/mean": mean})
-    mending, after = mend(faulty_models.signed(faulty_models.leaked_constants()), constants=tmp_path / "constants.npz")
-    assert after is not None
-    assert after.findings == ()
+    proto = faulty_models.signed(faulty_models.leaked_constants())
+    mending = sound_after(mend(proto, constants=tmp_path / "constants.npz"))
     assert mending.steps[0].done == "leaked constants: bound 1 as initializers, dropped 1 unused"
     assert difference(sound(X - mean), answer(x=X)) < 1e-5
 
@@ -166,9 +163,7 @@ def test_leaked_constant_is_bound_from_a_stored_value_that_nothing_reads(mend: M
     mean = np.full((1, 3, 1, 1), 0.5, np.float32)
     proto = faulty_models.leaked_constants()
     proto.graph.initializer.append(numpy_helper.from_array(mean, "model/norm/mean"))
-    _, after = mend(proto)
-    assert after is not None
-    assert after.findings == ()
+    sound_after(mend(proto))
     assert difference(sound(X - mean), answer(x=X)) < 1e-5
 
 
@@ -176,9 +171,7 @@ def test_leaked_constant_is_bound_from_a_stored_value_that_nothing_reads(mend: M
     ("build", "given"), [(faulty_models.cnn, "NHWC"), (faulty_models.nhwc, "NCHW")], ids=["nchw", "nhwc"]
 )
 def test_transposition_makes_the_callers_layout_right(mend: Mend, answer, build, given: str) -> None:
-    mending, after = mend(faulty_models.signed(build(), given), layout=given)
-    assert after is not None
-    assert after.findings == ()
+    mending = sound_after(mend(faulty_models.signed(build(), given), layout=given))
     x = X.transpose(0, 2, 3, 1) if given == "NHWC" else X
     assert difference(sound(), answer(x=np.ascontiguousarray(x))) < 1e-5
     signature = Signature.read(onnx.load(mending.output or ""))
@@ -189,17 +182,13 @@ def test_transposition_makes_the_callers_layout_right(mend: Mend, answer, build,
 def test_shapes_are_known_after_the_preparation(mend: Mend, answer) -> None:
     proto = faulty_models.missing_shapes()
     session = open_session(proto.SerializeToString())
-    mending, after = mend(proto)
-    assert after is not None
-    assert after.findings == ()
+    mending = sound_after(mend(proto))
     assert "shapes are stored" in mending.steps[0].done
     assert difference({"y": session.run(None, {"x": X})[0]}, answer(x=X)) < 1e-5
 
 
 def test_saved_graph_answers_at_once(mend: Mend, impatient: None) -> None:
-    mending, after = mend(faulty_models.slow_first_call())
-    assert after is not None
-    assert after.findings == ()
+    mending = sound_after(mend(faulty_models.slow_first_call()))
     assert mending.steps[0].fault == "slow_first_call"
 
 
@@ -207,9 +196,7 @@ def test_several_faults_are_fixed_in_one_go(mend: Mend, answer) -> None:
     drop = "<float ratio = {0.5}, bool on = {1}> { [drop] dropped = Dropout(f, ratio, on) }"
     proto = faulty_models.insert(faulty_models.reshape_with_batch(1, 1), 6, drop)
     proto.ir_version = 14
-    mending, after = mend(faulty_models.signed(proto), layout="NHWC")
-    assert after is not None
-    assert after.findings == ()
+    mending = sound_after(mend(faulty_models.signed(proto), layout="NHWC"))
     assert [step.fault for step in mending.steps] == ["training_mode", "too_new", "frozen_batch", "wrong_layout"]
     assert all(step.kept for step in mending.steps)
     assert difference(sound(), answer(x=np.ascontiguousarray(X.transpose(0, 2, 3, 1)))) < 1e-5
@@ -230,7 +217,6 @@ def test_steps_that_succeed_are_kept_beside_one_that_does_not(mend: Mend, tmp_pa
     proto.ir_version = 14
     mending, after = mend(proto, constants=tmp_path / "constants.npz")
     assert {step.fault: step.kept for step in mending.steps} == {"too_new": True, "leaked_constant": False}
-    assert after is not None
     assert {finding.fault for finding in after.findings} == {"leaked_constant"}
 
 

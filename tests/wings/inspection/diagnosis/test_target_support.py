@@ -31,7 +31,6 @@ def waves(tmp_path: Path) -> Path:
 def test_processor_takes_every_node_of_the_graph_as_it_is(waves: Path) -> None:
     [support] = check_targets(waves, [by_name("ort-cpu")])
     assert (support.nodes_elsewhere, support.refused, support.unknown) == (0, None, None)
-    assert support.nodes is not None
     assert support.nodes >= 2
     assert support.source.startswith("onnxruntime ")
 
@@ -42,7 +41,6 @@ def test_operator_without_a_kernel_is_refused_by_name(tmp_path: Path) -> None:
     onnx.save(onnx_text.model(text, domains={"com.microsoft": 1}), tmp_path / "norm.onnx")
     [support] = check_targets(tmp_path / "norm.onnx", [by_name("ort-cpu")])
     assert support.nodes is None
-    assert support.refused is not None
     assert "GroupNorm" in support.refused
 
 
@@ -65,7 +63,6 @@ def test_stored_weights_run_on_the_processor_where_a_device_does_not_document_th
 def test_target_that_cannot_say_it_here_says_why(waves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
     openvino, torch = check_targets(waves, [by_name("openvino-f32"), by_name("torch-eager")])
-    assert openvino.unknown is not None
     assert "gauntlet targets install openvino" in openvino.unknown
     assert torch.refused == "it runs its framework's own file (.pt2, .torchscript, .pt), not ONNX"
 

@@ -53,7 +53,6 @@ def test_requests_like_the_evaluation_raise_no_alarm(bundle: Path, log: Path, ca
         "predicted class",
         "confidence",
     ]
-    assert found.risk is not None
     assert (found.risk.labeled, found.risk.wrong, found.risk.reference) == (400, 0, 0.02)
     assert "No alarm" in page(log)
 
@@ -112,7 +111,6 @@ def test_labels_under_an_id_that_several_requests_have_are_ignored_and_counted(b
             writer.add_feedback(f"trace-{number}", (right,))
     writer.close()
     _, found = look(capsys, bundle, log, *AS_THEY_COME)
-    assert found.risk is not None
     assert (found.verdict, found.risk.labeled, found.ignored_labels) == ("no alarm", 10, 80)
 
 
@@ -155,7 +153,6 @@ def test_looking_often_gives_the_result_of_one_look(bundle: Path, tmp_path: Path
         _, last = look(capsys, bundle, often)
     _, whole = look(capsys, bundle, once)
     assert (last.features, last.samples) == (whole.features, 450)
-    assert last.risk is not None and whole.risk is not None
     assert (last.risk.labeled, last.risk.evidence) == (whole.risk.labeled, whole.risk.evidence)
 
 
@@ -227,13 +224,11 @@ def test_labels_that_wait_for_earlier_ones_are_counted_and_said(bundle: Path, lo
     log_requests(log, bundle, images(1, 10))
     log_requests(log, bundle, images(2, 30), name="labeled", wrong=[True] * 30)
     code, found = look(capsys, bundle, log)
-    assert found.risk is not None
     assert (code, found.risk.labeled, found.risk.waiting, found.risk.unlabeled) == (0, 0, 30, 0)
     assert "30 labels are not judged yet" in page(log)
     assert main(["monitor", str(bundle), "--log", str(log)]) == 0
     assert "30 labels not judged yet: earlier requests without one may get theirs for 48 h" in capsys.readouterr().out
     code, found = look(capsys, bundle, log, *AS_THEY_COME)
-    assert found.risk is not None
     assert (code, found.risk.labeled, found.risk.unlabeled, found.verdict) == (1, 30, 10, "harmful")
 
 

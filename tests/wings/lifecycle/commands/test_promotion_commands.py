@@ -1,18 +1,26 @@
-"""`promote`, `rollback` and `history` on a terminal: what they print, and their exit codes."""
+"""`promote`, `rollback`, `history`, `retrain` and the options of `up`: what they print, and their exit codes."""
 
+import argparse
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness import command
+from monitored_bundles import images, log_requests
 from rich.console import Console
+from served_bundles import brightness_bundle
 
 from flows.cli.main import main
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.report import Check
 from wings.lifecycle.commands import history_command
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.registry.model_history import History
+from wings.lifecycle.served_champion import require_same, settings
 
 Run = Callable[..., tuple[int, str, str]]
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -88,3 +96,66 @@ def test_bad_arguments_end_with_2_and_one_line(gauntlet: Run, words: tuple[str, 
     code, _, err = gauntlet(*words)
     assert (code, len(err.splitlines())) == (2, 1), err
     assert message in err
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    log_requests(tmp_path / "log", brightness_bundle(tmp_path / "b"), images(1, 3))
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("digits", "--held-back", "1.5"), "--held-back 1.5: Input should be less than 1"),
+        (("digits", "--max-slowdown", "-1"), "--max-slowdown -1.0: Input should be greater than or equal to 0"),
+        (("a/b",), "name 'a/b' is not allowed"),
+    ],
+)
+def test_bad_option_is_refused(log: Path, capsys: pytest.CaptureFixture[str], words, message: str) -> None:
+    assert main(["retrain", "--log", str(log), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["retrain", "digits", "--log", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: no request log in it. Fix: name the folder" in capsys.readouterr().err
+
+
+def test_command_imports_prefect_only_when_its_address_is_known() -> None:
+    code = "import sys, wings.lifecycle.commands.retrain_command, wings.lifecycle.served_champion; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "prefect" not in loaded
+
+
+HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
+
+
+@pytest.mark.parametrize("words", [("--watch-every", "60"), ("--rounds", "6"), ("--season-h", "24")])
+def test_option_of_a_served_champion_without_one_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    done = command(tmp_path, "up", *words, **HIDDEN)
+    assert done.returncode == 2
+    assert f"{words[0]}: nothing is served and watched. Fix: name a model with --serve NAME" in done.stderr
+
+
+@pytest.mark.parametrize(("serves", "what"), [("", "serves nothing"), ("other", "serves other")])
+def test_platform_that_serves_something_else_is_not_asked_to_serve(serves: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=f"--serve digits: what runs already {what}. Fix: gauntlet down"):
+        require_same({"name": "digits"}, serves)
+    require_same({"name": serves}, serves)
+
+
+def test_champion_is_not_served_where_the_server_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "serving.options", None)
+    with pytest.raises(ConfigError, match=r"--serve digits: command\.serving is in serving\.options, which is not"):
+        settings(argparse.Namespace(serve="digits", watch_every=None))
+
+
+def test_share_that_is_logged_and_limits_of_the_watch_are_kept() -> None:
+    given = {"log_share": 0.1, "p99_ms": 50.0, "max_accuracy_drop": 0.02, "watch_every": None, "serve_port": 8080}
+    found = settings(argparse.Namespace(serve="digits", **given))
+    assert (found["log_share"], found["limits"], found["replay"]) == (0.1, {"p99_ms": 50}, {"max_accuracy_drop": 0.02})
+    with pytest.raises(ConfigError, match=r"--log-share 2: .*at most 1"):
+        settings(argparse.Namespace(serve="digits", **given | {"log_share": 2}))
+    with pytest.raises(ConfigError, match=r"--false-alarms 0\.9: Input should be less than 0\.5"):
+        settings(argparse.Namespace(serve="digits", **given, false_alarms=0.9))

@@ -46,7 +46,6 @@ BATCH = 10
 def stream(count: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
     """Return digits as the model takes them, white on black turned into black on white, and their classes."""
     digits = Digits().load().splits[split]
-    assert digits.labels is not None
     return -digits.take(slice(0, count))["input"], digits.labels[:count]
 
 
@@ -142,7 +141,6 @@ def test_alarm_retrains_once_and_the_stream_is_predicted_again(home: Home, tmp_p
     aliases = {alias: str(v) for alias, v in client.get_registered_model(NAME).aliases.items()}
     assert aliases == {"champion": "2", "previous": "1"}
     [record] = RetrainRecords(home, NAME).all()
-    assert record.result is not None
     assert (record.result.outcome, record.result.challenger) == ("promoted", ledger[2].digest)
     assert "Promoted" in record.page.read_text()
     run = client.get_run(client.get_model_version(NAME, "2").run_id)

@@ -65,7 +65,6 @@ def test_challenger_becomes_champion_and_is_rolled_back(home: Home, run, no_repl
         ("rollback", "champion", "done"),
     ]
     evidence = found.closing(found.entries[-2])
-    assert evidence is not None
     assert evidence.versions == found.versions()
     assert evidence.seconds is not None
     assert not rollback(home, "digits", "two people answer one alarm").changed
@@ -104,7 +103,6 @@ def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Hom
     assert aliases(home) == {"champion": "1"}
     last = Ledger.of(home.root, "digits").entries()[-1]
     assert (last.op, [check.name for check in last.checks if check.blocks]) == ("refuse", ["promote.max_accuracy_drop"])
-    assert last.replay is not None
     assert last.replay.requests == 1000
 
 
@@ -122,7 +120,6 @@ def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, r
     record = home.runs / "run-1" / "report.json"
     report = RunReport.model_validate_json(record.read_text())
     made = report.stage("package")
-    assert made is not None
     made = made.replace(facts={"digest": genuine.digest})
     record.write_text(report.replace(stages=(*report.stages[:-1], made)).model_dump_json())
     with pytest.raises(ConfigError, match=r"but the run run-1 that it names made .* gauntlet promote run-1"):
@@ -219,5 +216,4 @@ def test_recorded_requests_take_the_place_of_the_test_samples(home: Home, run, t
     x[:, 4] = 0.5  # none of these makes it err
     np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
     done = ask(home, "run-2", requests=tmp_path / "recorded.npz")
-    assert done.entry.replay is not None
     assert (done.entry.replay.requests, done.entry.replay.source) == (300, str(tmp_path / "recorded.npz"))

@@ -92,7 +92,6 @@ def test_all_tests_together_keep_the_level_when_a_champion_is_compared(champion:
 def test_model_that_takes_other_inputs_is_not_compared(champion: Path, tmp_path: Path) -> None:
     log_requests(tmp_path / "log", champion, images(1, 20), wrong=[True] * 20)
     how = Bundle.open(champion).contract.signature.preprocessing
-    assert how is not None
     other = changed(champion, tmp_path / "other", preprocessing=how.replace(std=(0.5,)))
     found = compared(champion, other, tmp_path / "log")
     assert (found.note, found.compared) == ("the previous champion takes other inputs than the log has", 0)
@@ -132,5 +131,4 @@ def test_fault_that_the_previous_champion_shares_rolls_nothing_back(
         Bundle.open(champion), tmp_path / "log", MonitorLimits(), previous=Predecessor(Bundle.open(champion), since=0)
     )
     assert result.verdict == "harmful"
-    assert result.previous is not None
     assert bool(result.previous.harm) == rolls_back

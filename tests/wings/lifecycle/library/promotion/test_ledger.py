@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from graded_bundles import run_report
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gauntlet.core.report import Check
+from wings.lifecycle.library.promotion.gates import gates_of_winner, run_checks
 from wings.lifecycle.library.promotion.ledger import FIRST_PARENT, Entry, Ledger, LedgerBroken, last_committed, pending
 
 A, B = "a" * 64, "b" * 64
@@ -74,3 +77,21 @@ def test_entry_reads_back_as_it_was_written(ledger: Ledger) -> None:
     entry = ledger.append("refuse", by="me@here", why="ümlaut \u2028 and\nnewline")
     assert Entry.model_validate_json(ledger.lines()[-1]) == entry
     assert ledger.entries()[-1] == entry
+
+
+def blocking(checks: tuple[Check, ...]) -> list[str]:
+    return [check.name for check in checks if check.blocks]
+
+
+def test_gates_are_those_of_the_winner_and_not_of_a_rejected_candidate_it_was_made_from() -> None:
+    report = run_report("r", Check.of("accuracy.unresolved", 0, "==", 0))
+    assert [check.name for check in gates_of_winner(report)] == ["structure.nodes", "accuracy.unresolved"]
+
+
+def test_passed_run_is_allowed() -> None:
+    assert blocking(run_checks(run_report(), "")) == []
+
+
+def test_bundle_without_a_report_needs_a_reason() -> None:
+    assert blocking(run_checks(None, "")) == ["promote.report"]
+    assert blocking(run_checks(None, "from the archive")) == []

@@ -34,7 +34,6 @@ def test_arrays_with_labels_are_requests_with_their_true_labels(bundle: Bundle, 
     x, labels = samples(5)
     np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
     found = recorded_requests(tmp_path / "recorded.npz", bundle.contract.signature)
-    assert found.truth is not None
     assert found.truth.tolist() == [LABELS[i] for i in labels]
     assert np.array_equal(found.inputs_for(bundle)["x"], x)
 
@@ -77,7 +76,6 @@ def test_folder_of_labels_has_labels_and_a_flat_one_none(tmp_path: Path) -> None
     write_image(tmp_path / "labeled" / "dog" / "2.png")
     write_image(tmp_path / "flat" / "1.png")
     labeled = recorded_requests(tmp_path / "labeled", image_signature()).truth
-    assert labeled is not None
     assert labeled.tolist() == ["bee", "dog"]
     assert recorded_requests(tmp_path / "flat", image_signature()).truth is None
 
@@ -134,5 +132,4 @@ def test_folders_of_classes_are_no_truth_of_masks(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task is segmentation. Fix: give an \.npz file"):
         recorded_requests(tmp_path, image_signature().replace(task="segmentation"))
     found = recorded_requests(tmp_path, image_signature().replace(task="embedding")).truth
-    assert found is not None
     assert found.tolist() == ["bee"]

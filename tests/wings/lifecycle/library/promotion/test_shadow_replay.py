@@ -132,13 +132,11 @@ def test_session_of_a_contract_is_opened_as_it_won(target: OrtCpu) -> None:
 def test_challenger_must_be_proven_better_where_it_is_asked_to_be(champion: Bundle, tmp_path: Path) -> None:
     better = make_bundle(tmp_path / "b")
     won = shadow_replay(champion, better, requests(), QUICK, must_win_on=requests(400))
-    assert won.gain is not None
     assert (won.gain.after, won.gain.before) == (1.0, pytest.approx(0.95))
     assert failed(won) == {}
     check = gain_check(gain_of(champion, better, requests(20), tmp_path, QUICK), "new.npz")
     assert check.blocks
     needed = re.search(r"about (\d+) requests would settle it", str(check))
-    assert needed is not None
     assert int(needed[1]) > 20
 
 
