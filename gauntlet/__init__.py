@@ -23,6 +23,7 @@ __all__ = [
     "bench",
     "diagnose",
     "load",
+    "quantize",
     "run",
     "show",
 ]
@@ -68,6 +69,40 @@ def run(
         StageError: when a stage could not do its work.
     """
     result: RunResult = _function("run")(model, data, sample=sample, home=home, quiet=quiet, **options)
+    return result
+
+
+def quantize(
+    model: Any,
+    data: Any = None,
+    *,
+    sample: Any = None,
+    home: str | Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> "RunResult":
+    """Return a model's smallest quantized file that stays accurate and is not proven slower: a run with fixed settings.
+
+    ```python
+    small = gauntlet.quantize("model.onnx", samples, set={"budget.max_size_mb": 0.1, "benchmark.rounds": 6})
+    print(small.winner.path, small.table)
+    ```
+
+    With a limit such as `budget.max_size_mb`, a slower file wins if only such ones keep it. `select.objective` is
+    `size` unless `set` says otherwise; `optimize` and `prune` are empty.
+
+    Args:
+        model: as for `run`.
+        data: samples, as for `run`. They calibrate the ranges, so bring real ones.
+        sample: as for `run`.
+        home: the folder of all runs, by default `$GAUNTLET_HOME` or `.gauntlet`.
+        quiet: print no progress.
+        options: those of `run`, for example `set={"quantize": [{"kind": "static"}]}`.
+
+    Raises:
+        GateFailed: also when no quantized file wins.
+    """
+    result: RunResult = _function("quantize")(model, data, sample=sample, home=home, quiet=quiet, **options)
     return result
 
 
