@@ -79,7 +79,9 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     text = "show what a run would try, without running it"
     validate = add("validate", "validate:validate_config", text)
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
-    validate.add_argument("config", metavar="CONFIG|MODEL", nargs="?", help=SOURCE)
+    validate.add_argument(
+        "config", metavar="CONFIG|MODEL", nargs="*", help=f"{SOURCE}; several are validated one by one"
+    )
     for command in (run, validate):
         _add_model_options(command)
         add_settings(command)
