@@ -83,11 +83,12 @@ def _add_pipeline_commands(add: AddCommand) -> None:
         "config", metavar="CONFIG|MODEL", nargs="*", help=f"{SOURCE}; several are validated one by one"
     )
     for command in (run, validate):
-        _add_model_options(command)
+        add_model_options(command)
         add_settings(command)
 
 
-def _add_model_options(command: argparse.ArgumentParser) -> None:
+def add_model_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that say what a model takes and gives."""
     data = (
         "samples for a model: a folder of images, .npz with inputs by name, .npy, a table (.csv, .tsv, .parquet, "
         ".jsonl), or FILE.py:FUNCTION that gives batches; random ones by default"
