@@ -16,7 +16,8 @@ from wings.python_api.keywords import home_for, options_for, settings
 from wings.python_api.objects import model_file, samples_file
 from wings.python_api.run_result import RunResult
 
-SMALLEST, QUANTIZED_ONLY = {"select.objective": "size"}, {"optimize": [], "prune": []}
+SMALLEST: dict[str, Any] = {"select.objective": "size"}
+QUANTIZED_ONLY: dict[str, Any] = {"optimize": [], "prune": []}
 
 
 def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
