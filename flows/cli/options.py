@@ -80,7 +80,7 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     validate = add("validate", "validate:validate_config", text)
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
     validate.add_argument(
-        "config", metavar="CONFIG|MODEL", nargs="*", help=f"{SOURCE}; several are validated one by one"
+        "config", metavar="CONFIG|MODEL", nargs="*", default=[], help=f"{SOURCE}; several are validated one by one"
     )
     for command in (run, validate):
         add_model_options(command)

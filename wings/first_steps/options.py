@@ -22,4 +22,4 @@ def add_commands(commands: Commands) -> None:
     text = "print what completes commands, options, presets and runs in a shell"
     place = 'in ~/.bashrc or ~/.zshrc: eval "$(gauntlet completion bash)", or zsh'
     completion = add("completion", "completion_command:print_completion", text, place)
-    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell")
+    completion.add_argument("shell", choices=("bash", "zsh"), nargs="?", default="bash", help="the shell")
