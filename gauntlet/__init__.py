@@ -72,37 +72,25 @@ def run(
     return result
 
 
-def quantize(
-    model: Any,
-    data: Any = None,
-    *,
-    sample: Any = None,
-    home: str | Path | None = None,
-    quiet: bool = False,
-    **options: Any,
-) -> "RunResult":
-    """Return a model's smallest quantized file that stays accurate and is not proven slower: a run with fixed settings.
+def quantize(model: Any, data: Any = None, **options: Any) -> "RunResult":
+    """Return a model's smallest quantized file that stays accurate and is not proven slower, by a run.
 
     ```python
     small = gauntlet.quantize("model.onnx", samples, set={"budget.max_size_mb": 0.1, "benchmark.rounds": 6})
     print(small.winner.path, small.table)
     ```
 
-    With a limit such as `budget.max_size_mb`, a slower file wins if only such ones keep it. `select.objective` is
-    `size` unless `set` says otherwise; `optimize` and `prune` are empty.
+    A slower file wins only where a limit such as `budget.max_size_mb` leaves no other.
 
     Args:
         model: as for `run`.
-        data: samples, as for `run`. They calibrate the ranges, so bring real ones.
-        sample: as for `run`.
-        home: the folder of all runs, by default `$GAUNTLET_HOME` or `.gauntlet`.
-        quiet: print no progress.
-        options: those of `run`, for example `set={"quantize": [{"kind": "static"}]}`.
+        data: samples, as for `run`; real ones, because they calibrate.
+        options: what `run` takes; `set={"select.objective": "latency"}` wants the fastest file.
 
     Raises:
         GateFailed: also when no quantized file wins.
     """
-    result: RunResult = _function("quantize")(model, data, sample=sample, home=home, quiet=quiet, **options)
+    result: RunResult = _function("quantize")(model, data, **options)
     return result
 
 

@@ -13,7 +13,7 @@ def add_commands(commands: Commands) -> None:
     """Add `init` and `completion`."""
     add = adder(commands, "wings.first_steps", USES)
     text = "write a preset for a model, and ask on the terminal for what is not given"
-    init = add("init", "init_command:init", text, "--data random is for noise; it is the default on a terminal")
+    init = add("init", "init_command:init", text)
     init.add_argument("config", metavar="MODEL", nargs="?", help="a model file, as for run")
     goal = "speed, size, memory, or the largest drop of accuracy, such as 0.01"
     init.add_argument("--goal", metavar="GOAL", help=goal)

@@ -41,7 +41,7 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
 def quantize(model: Any, data: Any, **options: Any) -> RunResult:
     """See `gauntlet.quantize`."""
     options["set"] = [*settings(SMALLEST), *settings(options.get("set") or ()), *settings(QUANTIZED_ONLY)]
-    result = run(model, data, **options)
+    result = run(model, data, **{"sample": None, "home": None, "quiet": False, **options})
     if result.details.winner in (REFERENCE, NORMALIZED):
         raise GateFailed(
             f"quantize: {result.details.reason}. Fix: gauntlet.show({result.details.run_id!r}).table has why each "
