@@ -16,6 +16,8 @@ import pytest
 import yaml
 from harness import GAUNTLET
 
+from wings.comparison.github_action.race_pull_request import models
+
 PROJECT = Path(__file__).parents[3]
 SCRIPT = PROJECT / "wings" / "comparison" / "github_action" / "race_pull_request.py"
 SMALL = "small (float[n,64] x) => (float[n,10] y) <float[64,10] w> { y = MatMul(x, w) }"
@@ -121,6 +123,25 @@ def test_wrong_input_ends_with_2_and_says_what_to_change(folder: Path, inputs: d
     assert code == 2, text
     assert message in text
     assert not (folder / "made").exists()
+
+
+def test_base_is_fetched_where_the_clone_is_shallow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = committed(folder, SMALL, LARGE)
+    clone = folder.parent / "clone"
+    git(folder.parent, "clone", "-q", "--depth", "1", folder.as_uri(), str(clone))
+    monkeypatch.chdir(clone)
+    with models("models/model.onnx", base) as files:
+        sizes = [path.stat().st_size for path in files.values()]
+    assert sizes[0] < sizes[1]
+    assert not files["base"].exists()
+
+
+def test_model_without_a_base_is_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = committed(folder, SMALL)
+    (folder / "models" / "new.onnx").write_bytes(b"new")
+    monkeypatch.chdir(folder)
+    with models("models/new.onnx", base) as files:
+        assert [*files] == ["pull request"]
 
 
 class Comments(BaseHTTPRequestHandler):
