@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # It asks for a second onnxruntime, which would overwrite the first.
 JAX2ONNX := $(PIP) --no-deps jax2onnx
-EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing
+EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing assistants
 ARGS ?=
 
 .PHONY: demo onnx test test-all nightly check docs wheel up clean zoo $(EXTRAS) arm64
@@ -84,7 +84,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,access,store,postgres,kubernetes,boosting,video]'
+	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,access,store,postgres,kubernetes,boosting,video,assistants]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user

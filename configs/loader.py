@@ -15,6 +15,8 @@ from gauntlet.core.kinds import removed
 from gauntlet.core.unions import models_of
 
 PRESETS = Path(__file__).parent
+SCHEMA_FILE = PRESETS / "pipeline.schema.json"
+"""What `gauntlet validate --schema` prints, for editors."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,6 +61,11 @@ def validated(path: Path, values: dict[str, Any], settings: tuple[str, ...] = ()
             messages.setdefault(subject, []).append(message)
         lines = [f"{path}: {subject}{': ' if subject else ''}{', or '.join(m)}" for subject, m in messages.items()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def written(values: dict[str, Any]) -> str:
+    """Return the text of a configuration file; by its first line, an editor finds the schema of this installation."""
+    return f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}\n{yaml.safe_dump(values, sort_keys=False)}"
 
 
 def given_libraries(model: str, settings: Iterable[str]) -> tuple[Path, ...]:

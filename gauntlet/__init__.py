@@ -23,6 +23,7 @@ __all__ = [
     "bench",
     "diagnose",
     "load",
+    "quantize",
     "run",
     "show",
 ]
@@ -68,6 +69,28 @@ def run(
         StageError: when a stage could not do its work.
     """
     result: RunResult = _function("run")(model, data, sample=sample, home=home, quiet=quiet, **options)
+    return result
+
+
+def quantize(model: Any, data: Any = None, **options: Any) -> "RunResult":
+    """Return a model's smallest quantized file that stays accurate and is not proven slower, by a run.
+
+    ```python
+    small = gauntlet.quantize("model.onnx", samples, set={"budget.max_size_mb": 0.1, "benchmark.rounds": 6})
+    print(small.winner.path, small.table)
+    ```
+
+    A slower file wins only where a limit such as `budget.max_size_mb` leaves no other.
+
+    Args:
+        model: as for `run`.
+        data: samples, as for `run`; real ones, because they calibrate.
+        options: what `run` takes; `set={"select.objective": "latency"}` wants the fastest file.
+
+    Raises:
+        GateFailed: also when no quantized file wins.
+    """
+    result: RunResult = _function("quantize")(model, data, **options)
     return result
 
 

@@ -135,10 +135,11 @@ def test_pages_are_generated_with_the_base_installation_alone() -> None:
 
 
 def test_generated_page_that_was_edited_is_named(tmp_path: Path) -> None:
-    assert generated("--folder", tmp_path).returncode == 0
-    page = tmp_path / "reference" / "configuration.md"
+    folder = tmp_path / "docs"
+    assert generated("--folder", folder).returncode == 0
+    page = folder / "reference" / "configuration.md"
     page.write_text(page.read_text().replace("## data", "## Data"))
-    done = generated("--check", "--folder", tmp_path)
+    done = generated("--check", "--folder", folder)
     assert done.returncode == 1
     assert "reference/configuration.md" in done.stdout
     assert "report.md" not in done.stdout

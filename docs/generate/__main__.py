@@ -4,7 +4,7 @@
 
 The reference pages come from the configuration schema, the report schema, the parser of the command line and the
 docstrings of `gauntlet`; docs/benchmarks.md comes from docs/results/*.json, and the index of decisions from their
-headings.
+headings. The configuration schema itself is beside the presets, which name it for editors.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from command_line import command_line
 from python_page import python_page
 from reference_pages import configuration, everyday, report
 
+from configs.schema import PipelineConfig
 from gauntlet.core.run_report import RunReport
 
 DOCS = Path(__file__).parents[1]
@@ -35,6 +36,7 @@ def pages() -> dict[str, str]:
         "reference/command-line.md": NOTE + command_line(),
         "reference/python.md": NOTE + python_page(),
         "reference/report.md": NOTE + report(),
+        "../configs/pipeline.schema.json": json.dumps(PipelineConfig.model_json_schema(), indent=1) + "\n",
         "report.schema.json": json.dumps(RunReport.model_json_schema(mode="serialization"), indent=2) + "\n",
     }
 

@@ -40,7 +40,7 @@ samples = random.standard_normal((60, 64)).astype(np.float32)
 RESULTS = (RunResult, Winner, ReportPage)
 SECTIONS = re.compile(r"\n\n(Args|Returns|Raises):\n")
 ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
-ORDER = ("run", "show", "load", "bench", "diagnose")
+ORDER = ("run", "quantize", "show", "load", "bench", "diagnose")
 
 
 def python_page() -> str:

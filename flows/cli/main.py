@@ -15,6 +15,7 @@ EXTRAS = {
     **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),
     "skimage": "sklearn",
     "prefect_dask": "dask",
+    "mcp": "assistants",
 }
 """Module -> the extra that brings it; each framework knows its own."""
 

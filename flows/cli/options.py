@@ -79,13 +79,16 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     text = "show what a run would try, without running it"
     validate = add("validate", "validate:validate_config", text)
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
-    validate.add_argument("config", metavar="CONFIG|MODEL", nargs="?", help=SOURCE)
+    validate.add_argument(
+        "config", metavar="CONFIG|MODEL", nargs="*", default=[], help=f"{SOURCE}; several are validated one by one"
+    )
     for command in (run, validate):
-        _add_model_options(command)
+        add_model_options(command)
         add_settings(command)
 
 
-def _add_model_options(command: argparse.ArgumentParser) -> None:
+def add_model_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that say what a model takes and gives."""
     data = (
         "samples for a model: a folder of images or .wav files, .npz with inputs by name, .npy, a table (.csv, .tsv, "
         ".parquet, .jsonl), or FILE.py:FUNCTION that gives batches; random ones by default"

@@ -3,14 +3,13 @@
 import argparse
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.loader import given_libraries, load, validated
+from configs.loader import given_libraries, load, validated, written
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
@@ -89,8 +88,7 @@ def completed_run(
     with live(console):
         folder, error = run_local(config, home, fresh=fresh)
     if inferred is not None:
-        text = yaml.safe_dump(inferred.values, sort_keys=False)
-        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+        (folder / CONFIG_FILE).write_text(written(inferred.values), encoding="utf-8")
     return folder, error
 
 

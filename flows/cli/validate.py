@@ -15,16 +15,28 @@ from gauntlet.core.errors import ConfigError
 
 
 def validate_config(options: argparse.Namespace) -> int:
-    """List the candidates of a configuration, or of what a model's would be, or print the schema.
+    """List the candidates of configurations, or of what models' would be, or print the schema.
 
     Raises:
-        ConfigError: when the configuration is invalid, or none can be inferred.
+        ConfigError: when a configuration is invalid, or none can be inferred, with a message for each.
     """
     if options.schema:
         print(json.dumps(PipelineConfig.model_json_schema(), indent=2))  # noqa: T201
         return 0
-    if options.config is None:
+    if not options.config:
         raise ConfigError(f"validate needs a model, a YAML file or a preset ({', '.join(presets())}), or --schema")
+    invalid = []
+    for source in options.config:
+        try:
+            _validate(argparse.Namespace(**vars(options) | {"config": source}))
+        except ConfigError as error:
+            invalid.append(str(error))
+    if invalid:
+        raise ConfigError("\n".join(invalid))
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> None:
     if is_model(options.config):
         inferred, config = infer(options, Home.find())
         print_inferred(Console(), options.config, inferred, config)
@@ -36,4 +48,3 @@ def validate_config(options: argparse.Namespace) -> int:
         require_packages(config)
     except ConfigError as error:
         print(f"but it cannot run here: {error}")  # noqa: T201
-    return 0

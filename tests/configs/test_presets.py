@@ -1,13 +1,17 @@
 """Every configuration that ships is one that runs."""
 
+import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
+from urllib.request import url2pathname
 
+import jsonschema
 import pytest
 import yaml
 
 import configs
-from configs.loader import load, presets
+from configs.loader import SCHEMA_FILE, load, presets, written
 from configs.schema import PipelineConfig
 
 FILES = sorted(Path(configs.__file__).parent.rglob("*.yaml"))
@@ -46,3 +50,25 @@ def test_preset_is_the_same_by_name_path_and_json_and_names_each_candidate_once(
     assert len(set(config.candidates)) == len(config.candidates)
     assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
     assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def schema_for(file: Path) -> Any:
+    """Return the schema that an editor finds by a configuration's first line, without a network."""
+    address = file.read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
+    found = Path(url2pathname(urljoin(file.resolve().as_uri(), address).removeprefix("file://")))
+    assert found == SCHEMA_FILE.resolve()
+    return json.loads(found.read_text())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_preset_names_the_schema_by_which_it_is_valid(file: Path) -> None:
+    jsonschema.validate(yaml.safe_load(file.read_text()), schema_for(file))
+
+
+def test_written_configuration_names_the_schema_which_refuses_a_misspelled_key(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(written({"name": "own", "benchmark": {"rounds": 8}}))
+    assert load(str(file)).benchmark.rounds == 8
+    jsonschema.validate(yaml.safe_load(file.read_text()), schema_for(file))
+    with pytest.raises(jsonschema.ValidationError, match="'round' was unexpected"):
+        jsonschema.validate({"name": "own", "benchmark": {"round": 8}}, schema_for(file))

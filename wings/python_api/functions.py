@@ -6,13 +6,18 @@ from typing import Any
 
 from rich.console import Console
 
+from configs.schema import NORMALIZED, REFERENCE
 from flows.cli.runs import close_interrupted_runs
 from flows.record.home import Home
 from flows.record.report_files import read_report
+from gauntlet.core.errors import GateFailed
 from gauntlet.core.kinds import required
-from wings.python_api.keywords import home_for, options_for
+from wings.python_api.keywords import home_for, options_for, settings
 from wings.python_api.objects import model_file, samples_file
 from wings.python_api.run_result import RunResult
+
+SMALLEST: dict[str, Any] = {"select.objective": "size"}
+QUANTIZED_ONLY: dict[str, Any] = {"optimize": [], "prune": []}
 
 
 def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
@@ -31,6 +36,18 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
             error.add_note(f"Its report is gauntlet.show({folder.name!r}).report")
             raise error.with_traceback(None) from None
         return _result(place, folder)
+
+
+def quantize(model: Any, data: Any, **options: Any) -> RunResult:
+    """See `gauntlet.quantize`."""
+    options["set"] = [*settings(SMALLEST), *settings(options.get("set") or ()), *settings(QUANTIZED_ONLY)]
+    result = run(model, data, **{"sample": None, "home": None, "quiet": False, **options})
+    if result.details.winner in (REFERENCE, NORMALIZED):
+        raise GateFailed(
+            f"quantize: {result.details.reason}. Fix: gauntlet.show({result.details.run_id!r}).table has why each "
+            'quantized file lost. For a smaller file that is slower, set a limit: set={"budget.max_size_mb": 5}'
+        )
+    return result
 
 
 def show(run: str | None, *, home: str | Path | None) -> RunResult:

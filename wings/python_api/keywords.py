@@ -78,11 +78,18 @@ def _written(action: argparse.Action, value: Any) -> list[str]:
         return [f"{option}={_text(value)}"]
     if isinstance(value, Mapping) and action.type is input_shape:
         values = [f"{name}={'x'.join(map(str, shape))}" for name, shape in value.items()]
-    elif isinstance(value, Mapping) and action.type is None:
-        values = [f"{key}={json.dumps(setting, default=str)}" for key, setting in value.items()]
+    elif action.type is None:
+        values = settings(value)
     else:
         values = [_text(part) for part in ([value] if isinstance(value, str | Mapping) else value)]
     return [f"{option}={text}" for text in values]
+
+
+def settings(value: Any) -> list[str]:
+    """Return `KEY=VALUE` for each setting: of a dictionary, of a list of such texts, or of one."""
+    if isinstance(value, Mapping):
+        return [f"{key}={json.dumps(setting, default=str)}" for key, setting in value.items()]
+    return [value] if isinstance(value, str) else [str(part) for part in value]
 
 
 def _text(value: Any) -> str:

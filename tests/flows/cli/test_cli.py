@@ -93,6 +93,10 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         (["run", "digits-resnet18", "--set", "nonsense"], ["--set nonsense", "key.path=value"]),
         (["validate", "digits-resnet18", "--set", "select.batch=3"], ["select.batch", "benchmark.batch_sizes"]),
         (["validate"], ["--schema"]),
+        (
+            ["validate", "nothing.yaml", "digits-resnet18", "none.onnx"],
+            ["nothing.yaml: no such", "none.onnx: no such file"],
+        ),
         (["show"], ["there is no report of a finished run", "gauntlet run"]),
         (["show", "2020"], ["a run '2020'", "gauntlet run"]),
         (["dance"], ["invalid choice"]),

@@ -46,6 +46,7 @@ def test_examples_of_the_page_run_to_a_winner_that_predicts(folder: Path) -> Non
     assert "select passed" in printed
     assert re.search(r"x \[.*\] at batch 1 on \S+ +candidate", printed)  # the winner, and the table
     assert printed.count("ArraysPrediction(") == 2
+    assert re.search(r"/store/\S+ +candidate", printed)  # the quantized file, and the table
     assert re.search(r"model +ort-cpu +8 .* reference", printed)
 
 
@@ -67,6 +68,28 @@ print(gauntlet.show().winner, gauntlet.show().report)
     assert printed.startswith("[structure.max_opset")
     assert "Its report is gauntlet.show(" in printed
     assert re.search(r"None .*report\.html\n$", printed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+def test_quantize_fails_when_no_quantized_file_stays_accurate(folder: Path) -> None:
+    onnx.save(written_models.convolutions(11), folder / "model.onnx")
+    printed = script(
+        folder,
+        """
+import gauntlet
+quick = {"accuracy.min_sqnr_db": 200, "benchmark.rounds": 6, "benchmark.profile": False, "repair.enabled": False,
+         "quantize": [{"kind": "static"}]}
+try:
+    gauntlet.quantize("model.onnx", quiet=True, set=quick)
+except gauntlet.GateFailed as error:
+    print(f"[{error}]")
+print(*gauntlet.show().table["candidate"])
+""",
+    )
+    assert printed.startswith("[quantize: no candidate is proven smaller than fp32 by more than")
+    assert "Fix: gauntlet.show(" in printed
+    assert "chain" not in printed.splitlines()[-1]  # no graph passes take part
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Commands as tools for assistants, over the Model Context Protocol."""

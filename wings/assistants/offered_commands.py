@@ -1,0 +1,102 @@
+"""Which commands an assistant may call with which arguments: those that only read, and `run`."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flows.cli.options import parser
+from gauntlet.core.errors import ConfigError
+from wings.assistants.permitted_settings import permitted
+
+READING: Mapping[str, tuple[str, ...]] = {
+    "runs": ("last",),
+    "show": ("run",),
+    "compare": ("first", "second"),
+    "validate": ("config", "data", "labels", "shape", "task"),
+    "inspect": ("model",),
+    "diagnose": ("model", "data", "layout"),
+    "targets": (),
+    "history": ("name",),
+}
+"""Command -> its arguments that write no file, and trust none."""
+RUN = ("config", "data", "labels", "shape", "task", "set", "fresh")
+
+
+@dataclass(frozen=True)
+class OfferedCommand:
+    """A command, with those of its arguments that an assistant may give."""
+
+    name: str
+    help: str
+    actions: Mapping[str, argparse.Action]
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.name in READING
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        return {
+            "type": "object",
+            "properties": {name: _schema(action) for name, action in self.actions.items()},
+            "required": [name for name, action in self.actions.items() if _is_required(action)],
+            "additionalProperties": False,
+        }
+
+    def words(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the command line.
+
+        Raises:
+            ConfigError: for an argument that is not offered, one that names code, or a setting that is not permitted.
+        """
+        options, places = list[str](), list[str]()
+        given = dict(arguments)
+        if settings := given.pop("set", None):
+            given["set"] = permitted(str(given.get("config")), _texts(settings))
+        for name, value in given.items():
+            action = self.actions.get(name)
+            if action is None:
+                raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")
+            texts = _texts(value)
+            if name != "set" and any(".py" in text for text in texts):
+                raise ConfigError(f"{self.name}: {name}: code is run from the command line alone")
+            if not action.option_strings:
+                places += texts
+            elif action.nargs == 0:
+                options += [action.option_strings[-1]] if value is True else []
+            else:
+                options += [f"{action.option_strings[-1]}={text}" for text in texts]
+        return [self.name, *options, "--", *places]
+
+
+def offered_commands() -> dict[str, OfferedCommand]:
+    """Return the commands whose folders are there, by name."""
+    [commands] = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    helps = {choice.dest: choice.help or "" for choice in commands._choices_actions}
+    return {
+        name: OfferedCommand(
+            name, helps[name], {a.dest: a for a in commands.choices[name]._actions if a.dest in offered}
+        )
+        for name, offered in {**READING, "run": RUN}.items()
+        if name in commands.choices
+    }
+
+
+def _schema(action: argparse.Action) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"} | ({"enum": [*action.choices]} if action.choices else {})
+    kind = {"type": "boolean"} if action.nargs == 0 else {"type": "array", "items": text} if _is_list(action) else text
+    return kind | {"description": (action.help or "").replace("%%", "%")}
+
+
+def _is_list(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
+
+
+def _is_required(action: argparse.Action) -> bool:
+    return not action.option_strings and action.nargs in (None, "+")
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(part) for part in (value if isinstance(value, list) else [value])]
