@@ -32,13 +32,18 @@ class Entry:
     baseline: str | None = None
     """For a session variant: the name of the same file with the default options. The variant is stopped early if it
     does not gain on the baseline at the first batch size."""
+    below_ms: float | None = None
+    """For a session variant: it races only where a call of its baseline takes less at the first batch size, and hardly
+    longer than one of the quickest contender."""
     inputs: Path | None = None
     """Overrides the race's file of inputs, for a model whose inputs differ."""
 
     @classmethod
-    def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
+    def on_target(
+        cls, model: Path, target: BaseTarget, baseline: str | None = None, below_ms: float | None = None
+    ) -> Self:
         """Return the entry of a model on a target."""
-        return cls(model, target.command(), target.options(), target.name, baseline=baseline)
+        return cls(model, target.command(), target.options(), target.name, baseline=baseline, below_ms=below_ms)
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""

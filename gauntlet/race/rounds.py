@@ -27,6 +27,8 @@ WARM_UP_BLOCKS = (2, 6)
 """Least and largest number of half blocks. In between, a contender is warm when a block's median is at most
 `WARM_TOLERANCE` faster than the best one before it: warming up makes calls faster repeatedly, noise does not."""
 WARM_TOLERANCE = 0.02
+NEARLY_QUICKEST = 1.5
+"""A session variant with a condition races only where its baseline takes fewer times the quickest latency."""
 MUCH_SLOWER = 4
 """Contenders that take more times the reference's latency get fewer calls, for that many times its time."""
 
@@ -42,7 +44,8 @@ def run_rounds(
     """Measure all entries by name against each other; the same file may run under several names.
 
     The `.npz` file `inputs` has at least as many samples as the largest batch. The names in `keep`, the reference and
-    its control, are never stopped early. `on_round` is called with the number of completed rounds.
+    its control, are never stopped early. `on_round` is called with the number of completed rounds. An entry whose
+    condition (`below_ms`) does not hold does not race.
 
     In a contender, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
     failure that ended the contender's race; `stopped` holds early stops.
@@ -50,13 +53,9 @@ def run_rounds(
     shuffle = np.random.default_rng(plan.seed)
     with ExitStack() as stack:
         runner = _Runner(inputs, plan, stack, dict.fromkeys(plan.batch_sizes, is_realtime(plan.priority)))
-        contenders = {
-            name: Contender(name, entry, stack.enter_context(WorkerClient(entry.command)))
-            for name, entry in entries.items()
-        }
+        contenders = runner.start({name: entry for name, entry in entries.items() if entry.below_ms is None})
+        contenders |= runner.start(_quick_variants(entries, contenders, plan.batch_sizes[0]))
         everyone = list(contenders.values())
-        for contender in everyone:
-            runner.prepare(contender)
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
         spent = -sum(c.processor_seconds() for c in everyone)
@@ -74,6 +73,17 @@ def run_rounds(
             on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
         return contenders, monitor.notes(spent, realtime=all(runner.realtime.values()))
+
+
+def _quick_variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender], batch: int) -> dict[str, Entry]:
+    """Return the session variants whose condition holds: their baselines are quick at a batch size."""
+    warm_ms = {name: contender.warm_ms[batch] for name, contender in contenders.items() if contender.runs(batch)}
+    most_ms = NEARLY_QUICKEST * min(warm_ms.values(), default=0.0)
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if entry.below_ms is not None and warm_ms.get(entry.baseline or "", math.inf) < min(entry.below_ms, most_ms)
+    }
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
@@ -94,7 +104,17 @@ class _Runner:
     realtime: dict[int, bool]
     """At which batch sizes no ordinary program interrupts a turn: at one size, all contenders run alike."""
 
-    def prepare(self, contender: Contender) -> None:
+    def start(self, entries: Mapping[str, Entry]) -> dict[str, Contender]:
+        """Return the entries as contenders, warm."""
+        contenders = {
+            name: Contender(name, entry, self.stack.enter_context(WorkerClient(entry.command)))
+            for name, entry in entries.items()
+        }
+        for contender in contenders.values():
+            self._prepare(contender)
+        return contenders
+
+    def _prepare(self, contender: Contender) -> None:
         start, plan = monotonic(), self.plan
 
         def load(contender: Contender) -> None:

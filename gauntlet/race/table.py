@@ -41,6 +41,11 @@ class RaceTable:
         """The rows of the reference."""
         return self.rows[self.reference] if self.reference else ()
 
+    @property
+    def targets(self) -> set[str]:
+        """The targets that at least one entry raced on: the condition of a session variant may hold for none."""
+        return {contender.entry.target for contender in self.contenders.values()}
+
     def failure(self, *names: str) -> str | None:
         """Return why the first of these failed that did, or None."""
         return next((self.failures[name] for name in names if name in self.failures), None)
@@ -75,7 +80,7 @@ def run_race(
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round)
-    in_order = [contenders[name] for name in (reference, *entries)]
+    in_order = [contenders[name] for name in (reference, *entries) if name in contenders]
     running = {batch: [contender for contender in in_order if contender.runs(batch)] for batch in plan.batch_sizes}
     bases = {batch: still[0] for batch, still in running.items() if still}
 
@@ -86,7 +91,7 @@ def run_race(
 
     base, twin = contenders[reference], contenders.get(CONTROL)
     table = RaceTable(
-        rows={name: tuple(rows_of(contenders[name])) for name in entries},
+        rows={name: tuple(rows_of(contenders[name])) for name in entries if name in contenders},
         control=rows(twin, base, resolution=resolution) if twin else (),
         aa_deviation=aa_deviation(twin, base) if twin else math.nan,
         machine=machine,
@@ -98,7 +103,7 @@ def run_race(
         return table
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
     faster = {name for name in faster if contenders[name].on_processor}
-    alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
+    alone = {name: replace(entries[name], threads=1, below_ms=None) for name in entries if name in {reference, *faster}}
     witness_plan = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False)
     witness = run_race(alone, witness_plan, reference, inputs=inputs, control=False, confidence=confidence)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})

@@ -90,7 +90,7 @@ def benchmark(
         aa_deviation=table.aa_deviation,
         control=table.control,
         results=results,
-        session_variants=config.described(),
+        session_variants=tuple(s for s in config.described() if s.name in table.targets),
         other_targets=tuple(others),
         profiles=profiles,
     )
