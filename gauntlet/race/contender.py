@@ -32,18 +32,13 @@ class Entry:
     baseline: str | None = None
     """For a session variant: the name of the same file with the default options. The variant is stopped early if it
     does not gain on the baseline at the first batch size."""
-    below_ms: float | None = None
-    """For a session variant: it races only where a call of its baseline takes less at the first batch size, and hardly
-    longer than one of the quickest contender."""
     inputs: Path | None = None
     """Overrides the race's file of inputs, for a model whose inputs differ."""
 
     @classmethod
-    def on_target(
-        cls, model: Path, target: BaseTarget, baseline: str | None = None, below_ms: float | None = None
-    ) -> Self:
+    def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
         """Return the entry of a model on a target."""
-        return cls(model, target.command(), target.options(), target.name, baseline=baseline, below_ms=below_ms)
+        return cls(model, target.command(), target.options(), target.name, baseline=baseline)
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""
@@ -65,6 +60,8 @@ class Plan:
     min_calls: int = 1
     """Least number of calls of a block, however long they take."""
     early_stopping: bool = False
+    variants_below_ms: float | None = None
+    """Session variants race only where a call of their baseline takes less; None: always."""
     priority: Literal["auto", "normal", "realtime"] = "auto"
     """Whether ordinary programs may interrupt a turn; `auto`: not where that is permitted, and no server would wait."""
     clock: Literal["wall", "processor"] = "wall"

@@ -44,8 +44,7 @@ def run_rounds(
     """Measure all entries by name against each other; the same file may run under several names.
 
     The `.npz` file `inputs` has at least as many samples as the largest batch. The names in `keep`, the reference and
-    its control, are never stopped early. `on_round` is called with the number of completed rounds. An entry whose
-    condition (`below_ms`) does not hold does not race.
+    its control, are never stopped early. `on_round` is called with the number of completed rounds.
 
     In a contender, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
     failure that ended the contender's race; `stopped` holds early stops.
@@ -53,8 +52,8 @@ def run_rounds(
     shuffle = np.random.default_rng(plan.seed)
     with ExitStack() as stack:
         runner = _Runner(inputs, plan, stack, dict.fromkeys(plan.batch_sizes, is_realtime(plan.priority)))
-        contenders = runner.start({name: entry for name, entry in entries.items() if entry.below_ms is None})
-        contenders |= runner.start(_quick_variants(entries, contenders, plan.batch_sizes[0]))
+        contenders = runner.start({name: entry for name, entry in entries.items() if not entry.baseline})
+        contenders |= runner.start(_variants(entries, contenders, plan))
         everyone = list(contenders.values())
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
@@ -75,15 +74,15 @@ def run_rounds(
         return contenders, monitor.notes(spent, realtime=all(runner.realtime.values()))
 
 
-def _quick_variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender], batch: int) -> dict[str, Entry]:
-    """Return the session variants whose condition holds: their baselines are quick at a batch size."""
+def _variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender], plan: Plan) -> dict[str, Entry]:
+    """Return the session variants that race; on a condition, those of the quickest contenders if these are quick."""
+    variants = {name: entry for name, entry in entries.items() if entry.baseline}
+    if plan.variants_below_ms is None:
+        return variants
+    batch = plan.batch_sizes[0]
     warm_ms = {name: contender.warm_ms[batch] for name, contender in contenders.items() if contender.runs(batch)}
-    most_ms = NEARLY_QUICKEST * min(warm_ms.values(), default=0.0)
-    return {
-        name: entry
-        for name, entry in entries.items()
-        if entry.below_ms is not None and warm_ms.get(entry.baseline or "", math.inf) < min(entry.below_ms, most_ms)
-    }
+    most_ms = min(plan.variants_below_ms, NEARLY_QUICKEST * min(warm_ms.values(), default=0.0))
+    return {name: entry for name, entry in variants.items() if warm_ms.get(str(entry.baseline), math.inf) < most_ms}
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:

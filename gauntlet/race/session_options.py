@@ -51,16 +51,13 @@ def describe_sessions(targets: Sequence[OrtCpu], threads: int, usable: int) -> t
 
 
 def session_entries(
-    models: Mapping[str, Artifact], targets: Sequence[OrtCpu], workspace: Workspace, below_ms: float | None = None
+    models: Mapping[str, Artifact], targets: Sequence[OrtCpu], workspace: Workspace
 ) -> dict[str, Entry]:
-    """Return every model in every session variant; entries of the first one have the model's name alone.
-
-    The other variants race only where a call of the first takes less than `below_ms`, if given.
-    """
+    """Return every model in every session variant; entries of the first one have the model's name alone."""
     return {
-        contender_name(name, target, targets): Entry.on_target(workspace.path(model), target)
-        if target == targets[0]
-        else Entry.on_target(workspace.path(model), target, baseline=name, below_ms=below_ms)
+        contender_name(name, target, targets): Entry.on_target(
+            workspace.path(model), target, baseline=None if target == targets[0] else name
+        )
         for target in targets
         for name, model in models.items()
     }

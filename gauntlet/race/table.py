@@ -41,11 +41,6 @@ class RaceTable:
         """The rows of the reference."""
         return self.rows[self.reference] if self.reference else ()
 
-    @property
-    def targets(self) -> set[str]:
-        """The targets that at least one entry raced on: the condition of a session variant may hold for none."""
-        return {contender.entry.target for contender in self.contenders.values()}
-
     def failure(self, *names: str) -> str | None:
         """Return why the first of these failed that did, or None."""
         return next((self.failures[name] for name in names if name in self.failures), None)
@@ -103,8 +98,9 @@ def run_race(
         return table
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
     faster = {name for name in faster if contenders[name].on_processor}
-    alone = {name: replace(entries[name], threads=1, below_ms=None) for name in entries if name in {reference, *faster}}
+    alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
     witness_plan = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False)
+    witness_plan = replace(witness_plan, variants_below_ms=None)
     witness = run_race(alone, witness_plan, reference, inputs=inputs, control=False, confidence=confidence)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})
 

@@ -48,6 +48,7 @@ class BatchedInference:
         """Return the inputs of the call whose first sample is `start`."""
         if self.one_sample_per_call:
             return {name: np.asarray(array[start]) for name, array in self.samples.items()}  # a scalar too
+        batch = self.batch(batch)
         part = {name: array[start : start + batch] for name, array in self.samples.items()}
         if self.fixed_batch is None or start + batch <= len(self):
             return part

@@ -172,11 +172,6 @@ class BenchmarkConfig(Frozen):
         return (first,) if single in self.targets else (first, single)
 
     @property
-    def variants_below_ms(self) -> float | None:
-        """Largest duration of a call of the first session for which the variants race; None for any."""
-        return ONE_THREAD_BELOW_MS if self.session_variants is None else None
-
-    @property
     def other_targets(self) -> tuple[Target, ...]:
         """The targets after the first that race on this machine."""
         return tuple(target for target in self.targets[1:] if target.on is None)
@@ -229,6 +224,7 @@ class BenchmarkConfig(Frozen):
             timeout_s=self.timeout_s,
             min_calls=self.min_calls,
             early_stopping=self.early_stopping,
+            variants_below_ms=ONE_THREAD_BELOW_MS if self.session_variants is None else None,
             priority=self.priority,
             restarts=self.restart_processes,
         )

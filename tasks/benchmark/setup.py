@@ -29,7 +29,7 @@ def prepare(
     reference, first = next(iter(models)), config.targets[0]
     if first.environment and (reason := first.unavailable()):
         raise StageError(f"the first target, {first.name}, cannot run here: {reason}")
-    entries = session_entries(models, config.all_sessions, workspace, config.variants_below_ms)
+    entries = session_entries(models, config.all_sessions, workspace)
     try:
         session = open_session(entries[reference].model, level="off")
         inference = batched_inference(session, Golden.load(workspace.path(golden)).real.inputs)

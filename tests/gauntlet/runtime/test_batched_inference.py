@@ -34,8 +34,8 @@ def test_calls_take_the_fixed_batch_when_another_is_wanted() -> None:
     samples = {"x": np.ones((6, 3), np.float32)}
     assert batched_inference(FIXED, samples).batch(32) == 4
     assert batched_inference(DYNAMIC, samples).batch(32) == 32
-    last = batched_inference(FIXED, samples).feed(4, 4)["x"]
-    assert last.shape == (4, 3)  # filled up
+    for start, size in ((0, 4), (0, 1), (4, 4)):
+        assert batched_inference(FIXED, samples).feed(start, size)["x"].shape == (4, 3)  # the last is filled up
 
 
 @pytest.mark.parametrize("session", [DYNAMIC, FIXED])
