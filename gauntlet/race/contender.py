@@ -60,6 +60,8 @@ class Plan:
     min_calls: int = 1
     """Least number of calls of a block, however long they take."""
     early_stopping: bool = False
+    variants_below_ms: float | None = None
+    """Session variants race only where a call of their baseline takes less; None: always."""
     priority: Literal["auto", "normal", "realtime"] = "auto"
     """Whether ordinary programs may interrupt a turn; `auto`: not where that is permitted, and no server would wait."""
     clock: Literal["wall", "processor"] = "wall"

@@ -27,6 +27,8 @@ WARM_UP_BLOCKS = (2, 6)
 """Least and largest number of half blocks. In between, a contender is warm when a block's median is at most
 `WARM_TOLERANCE` faster than the best one before it: warming up makes calls faster repeatedly, noise does not."""
 WARM_TOLERANCE = 0.02
+NEARLY_QUICKEST = 1.5
+"""A session variant with a condition races only where its baseline takes fewer times the quickest latency."""
 MUCH_SLOWER = 4
 """Contenders that take more times the reference's latency get fewer calls, for that many times its time."""
 
@@ -50,13 +52,9 @@ def run_rounds(
     shuffle = np.random.default_rng(plan.seed)
     with ExitStack() as stack:
         runner = _Runner(inputs, plan, stack, dict.fromkeys(plan.batch_sizes, is_realtime(plan.priority)))
-        contenders = {
-            name: Contender(name, entry, stack.enter_context(WorkerClient(entry.command)))
-            for name, entry in entries.items()
-        }
+        contenders = runner.start({name: entry for name, entry in entries.items() if not entry.baseline})
+        contenders |= runner.start(_variants(entries, contenders, plan))
         everyone = list(contenders.values())
-        for contender in everyone:
-            runner.prepare(contender)
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
         spent = -sum(c.processor_seconds() for c in everyone)
@@ -74,6 +72,17 @@ def run_rounds(
             on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
         return contenders, monitor.notes(spent, realtime=all(runner.realtime.values()))
+
+
+def _variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender], plan: Plan) -> dict[str, Entry]:
+    """Return the session variants that race; on a condition, those of the quickest contenders if these are quick."""
+    variants = {name: entry for name, entry in entries.items() if entry.baseline}
+    if plan.variants_below_ms is None:
+        return variants
+    batch = plan.batch_sizes[0]
+    warm_ms = {name: contender.warm_ms[batch] for name, contender in contenders.items() if contender.runs(batch)}
+    most_ms = min(plan.variants_below_ms, NEARLY_QUICKEST * min(warm_ms.values(), default=0.0))
+    return {name: entry for name, entry in variants.items() if warm_ms.get(str(entry.baseline), math.inf) < most_ms}
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
@@ -94,7 +103,17 @@ class _Runner:
     realtime: dict[int, bool]
     """At which batch sizes no ordinary program interrupts a turn: at one size, all contenders run alike."""
 
-    def prepare(self, contender: Contender) -> None:
+    def start(self, entries: Mapping[str, Entry]) -> dict[str, Contender]:
+        """Return the entries as contenders, warm."""
+        contenders = {
+            name: Contender(name, entry, self.stack.enter_context(WorkerClient(entry.command)))
+            for name, entry in entries.items()
+        }
+        for contender in contenders.values():
+            self._prepare(contender)
+        return contenders
+
+    def _prepare(self, contender: Contender) -> None:
         start, plan = monotonic(), self.plan
 
         def load(contender: Contender) -> None:

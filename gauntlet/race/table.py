@@ -75,7 +75,7 @@ def run_race(
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round)
-    in_order = [contenders[name] for name in (reference, *entries)]
+    in_order = [contenders[name] for name in (reference, *entries) if name in contenders]
     running = {batch: [contender for contender in in_order if contender.runs(batch)] for batch in plan.batch_sizes}
     bases = {batch: still[0] for batch, still in running.items() if still}
 
@@ -86,7 +86,7 @@ def run_race(
 
     base, twin = contenders[reference], contenders.get(CONTROL)
     table = RaceTable(
-        rows={name: tuple(rows_of(contenders[name])) for name in entries},
+        rows={name: tuple(rows_of(contenders[name])) for name in entries if name in contenders},
         control=rows(twin, base, resolution=resolution) if twin else (),
         aa_deviation=aa_deviation(twin, base) if twin else math.nan,
         machine=machine,
@@ -100,6 +100,7 @@ def run_race(
     faster = {name for name in faster if contenders[name].on_processor}
     alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
     witness_plan = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False)
+    witness_plan = replace(witness_plan, variants_below_ms=None)
     witness = run_race(alone, witness_plan, reference, inputs=inputs, control=False, confidence=confidence)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})
 

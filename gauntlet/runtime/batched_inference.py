@@ -48,8 +48,9 @@ class BatchedInference:
         """Return the inputs of the call whose first sample is `start`."""
         if self.one_sample_per_call:
             return {name: np.asarray(array[start]) for name, array in self.samples.items()}  # a scalar too
+        batch = self.batch(batch)
         part = {name: array[start : start + batch] for name, array in self.samples.items()}
-        if self.fixed_batch is None:
+        if self.fixed_batch is None or start + batch <= len(self):
             return part
         indices = np.minimum(np.arange(self.fixed_batch), len(self) - start - 1)
         return {name: array[indices] for name, array in part.items()}
@@ -127,7 +128,7 @@ def _converted(name: str, array: Array, kind: str) -> Array:
     dtype = DTYPES.get(kind)
     if dtype is None:
         raise StageError(f"input '{name}' is a {kind}, which NumPy has no type for")
-    if dtype is np.str_ and array.dtype.kind == "U":
+    if array.dtype == dtype or (dtype is np.str_ and array.dtype.kind == "U"):
         return array
     if dtype is np.str_ or array.dtype.kind in "US":
         raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}")
@@ -138,6 +139,8 @@ def _converted(name: str, array: Array, kind: str) -> Array:
 
 
 def _joined(name: str, parts: list[Array]) -> Array:
+    if len(parts) == 1:  # the runtime gives every call memory of its own
+        return parts[0]
     shapes = sorted({str(part.shape[1:]) for part in parts})
     if len(shapes) > 1:
         raise StageError(

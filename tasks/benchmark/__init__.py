@@ -90,7 +90,9 @@ def benchmark(
         aa_deviation=table.aa_deviation,
         control=table.control,
         results=results,
-        session_variants=config.described(),
+        session_variants=tuple(
+            s for s in config.described() if any(c.entry.target == s.name for c in table.contenders.values())
+        ),
         other_targets=tuple(others),
         profiles=profiles,
     )

@@ -16,6 +16,8 @@ from gauntlet.targets import ANY, Target, default_targets, installed_targets, tr
 from gauntlet.targets.ort import OrtCpu
 
 AUTO = "auto"
+ONE_THREAD_BELOW_MS = 1.0
+"""A call of the default session that takes less may be quicker in one thread: waking the others takes a part of it."""
 
 
 def _require_list(names: Any) -> Any:
@@ -63,8 +65,10 @@ class BenchmarkConfig(Frozen):
         (),
         description="other `targets` on which candidates race, too; auto: the installed runtimes for this processor",
     )
-    session_variants: tuple[OrtCpu, ...] = Field(
-        (), description="more session options of the first target: {spinning: false}; `select.batch` decides"
+    session_variants: tuple[OrtCpu, ...] | None = Field(
+        None,
+        description="more session options of the first target: {spinning: false}; `select.batch` decides; by default, "
+        "one thread where a call takes less than 1 ms",
     )
     remote_timeout_s: float = Field(
         3600,
@@ -122,13 +126,14 @@ class BenchmarkConfig(Frozen):
 
     @model_validator(mode="after")
     def _names_are_valid(self) -> Self:
-        names = [self.targets[0].name, *(session.name for session in self.session_variants)]
+        variants = self.session_variants or ()
+        names = [self.targets[0].name, *(session.name for session in variants)]
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate:
             raise ValueError(f"session_variants: {duplicate} is listed twice or equals the first target; remove it")
-        if any(session.env for session in self.session_variants):
+        if any(session.env for session in variants):
             raise ValueError("session_variants run in this Python environment; for another one (`env`), add a target")
-        if any(session.on for session in self.session_variants):
+        if any(session.on for session in variants):
             raise ValueError("session_variants run on this machine; for another one (`on`), add a target")
         others = {target.name: target for target in self.targets[1:]}
         for name in self.deploy_targets:
@@ -151,8 +156,14 @@ class BenchmarkConfig(Frozen):
 
     @property
     def all_sessions(self) -> tuple[OrtCpu, ...]:
-        """The first target and the session variants."""
-        return (cast(OrtCpu, self.targets[0]), *self.session_variants)
+        """The first target and the session variants; without a list of these, one thread if the first has more."""
+        first = cast(OrtCpu, self.targets[0])
+        if self.session_variants is not None:
+            return (first, *self.session_variants)
+        if first.parallel or first.env or (first.threads or self.default_threads) == 1:
+            return (first,)
+        single = first.replace(threads=1)
+        return (first,) if single in self.targets else (first, single)
 
     @property
     def other_targets(self) -> tuple[Target, ...]:
@@ -176,7 +187,7 @@ class BenchmarkConfig(Frozen):
 
     def target_named(self, name: str) -> Target:
         """Return a target or a session variant by its name."""
-        return next(target for target in (*self.targets, *self.session_variants) if target.name == name)
+        return next(target for target in (*self.targets, *self.all_sessions) if target.name == name)
 
     def with_budget(self, budget: Budget) -> Self:
         """Return the plan of a race that can judge a budget: with enough calls for its percentiles, and no early stops.
@@ -207,6 +218,7 @@ class BenchmarkConfig(Frozen):
             timeout_s=self.timeout_s,
             min_calls=self.min_calls,
             early_stopping=self.early_stopping,
+            variants_below_ms=ONE_THREAD_BELOW_MS if self.session_variants is None else None,
             priority=self.priority,
             restarts=self.restart_processes,
         )

@@ -236,7 +236,7 @@ def _alone(config: BenchmarkConfig, target: str, confidence: float) -> Benchmark
     return config.replace(
         targets=tuple(t for i, t in enumerate(config.targets) if i == 0 or t.name == target),
         deploy_targets=tuple(name for name in config.deploy_targets if name == target),
-        session_variants=tuple(session for session in config.session_variants if session.name == target),
+        session_variants=tuple(session for session in config.all_sessions[1:] if session.name == target),
         rounds=rounds_for(confidence, config.rounds),
         early_stopping=False,
         profile=False,

@@ -1,6 +1,7 @@
 """What a configuration must not say: each refusal names the file, the key, the value and what is allowed."""
 
 import inspect
+import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,9 @@ def parts(
     """Yield every mapping that a configuration can hold: where it is written, whose keys those are, and its model."""
     yield path, owners, model
     for name, field in model.model_fields.items():
-        below = {tuple: (0,), dict: ("any",)}.get(typing.get_origin(field.annotation), ())
+        choices = [field.annotation, *typing.get_args(field.annotation)]  # a list, or a list or None
+        kind = typing.get_origin(choices[choices[-1] is types.NoneType])
+        below = {tuple: (0,), dict: ("any",)}.get(kind, ())
         for inner in models_of(field):
             yield from parts(inner, (*path, name, *below), (*owners, model, *(None for _ in below)))
 

@@ -26,6 +26,7 @@ from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose
+from tasks.select.confirm import _alone
 
 SIZE = 64
 
@@ -64,6 +65,23 @@ def test_sessions_have_a_name_and_the_options_that_somebody_sets() -> None:
     assert second.options["intra_op_num_threads"] == 1
     assert second.options["session.intra_op.allow_spinning"] == "0"
     assert (third.options["execution_mode"], third.options["inter_op_num_threads"]) == ("ORT_PARALLEL", 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"threads": 2}, ["ort-cpu", "ort-cpu-1t"]),
+        ({"threads": 2, "targets": [{"kind": "ort-cpu", "arena": False}]}, ["ort-cpu-noarena", "ort-cpu-1t-noarena"]),
+        ({"threads": 1}, ["ort-cpu"]),
+        ({"threads": 2, "session_variants": []}, ["ort-cpu"]),
+        ({"threads": 2, "targets": [{"kind": "ort-cpu", "parallel": True}]}, ["ort-cpu-parallel"]),
+        ({"threads": 2, "targets": ["ort-cpu", {"kind": "ort-cpu", "threads": 1}]}, ["ort-cpu"]),
+    ],
+)
+def test_one_thread_is_a_session_variant_by_itself_where_the_first_session_has_more(
+    settings: dict[str, object], names: list[str]
+) -> None:
+    assert [session.name for session in BenchmarkConfig.model_validate(settings).all_sessions] == names
 
 
 def test_session_gets_its_options_when_the_worker_loads_it(tmp_path: Path) -> None:
@@ -202,6 +220,7 @@ def test_reference_wins_when_it_is_fastest_in_another_session(race, workspace: C
 
 
 CLOCK = """
+import os
 import sys
 import onnx
 from gauntlet.runtime.engines.ort import OrtEngine
@@ -213,6 +232,7 @@ def load(self, model, threads, options):
     init(self, model, threads, options)
     nodes = len(onnx.load(model).graph.node)
     self.took_ms = nodes / 10 if options["level"] == "off" else 1 + nodes / 100
+    self.took_ms *= float(os.environ.get("SCALE", 1)) / (2 if options.get("threads") == 1 else 1)
 
 def timed(self, feed, at_least_ms=0, calls=None, clock="wall"):
     return [self.took_ms] * (calls or 3), measure(self, feed)[1]
@@ -244,3 +264,37 @@ def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(
     to_the_end = {pair for pair, count in rounds(early).items() if count == 12}
     assert to_the_end == {("fp32", "ort-cpu-off"), ("b", "ort-cpu")}
     assert sum(rounds(early).values()) <= sum(rounds(whole).values()) / 2
+
+
+@pytest.mark.parametrize(("scale", "raced"), [("0.3", {"b"}), ("3", set())])
+def test_one_thread_wins_where_a_call_takes_under_a_millisecond_and_is_not_tried_elsewhere(
+    race, scale: str, raced: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setenv("SCALE", scale)
+    facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)  # default sessions: 2.22, 1.05 ms
+    assert {r.candidate for r in facts.results if "ort-cpu-1t" in {row.target for row in r.rows}} == raced
+    chosen = choose(SelectConfig(), facts)[0]
+    assert (chosen.winner, chosen.target) == ("b", "ort-cpu-1t" if raced else "ort-cpu")
+    assert chosen.session.options["intra_op_num_threads"] == (1 if raced else 2)
+    assert [session.name for session in facts.session_variants] == ["ort-cpu", "ort-cpu-1t"][: 1 + len(raced)]
+
+
+def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_faster(
+    race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setenv("SCALE", "0.3")
+    monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_disturbed", lambda *_: True)
+    facts = race({"fp32": 60, "larger": 100}, threads=2, rounds=7, early_stopping=False)
+    by_target = {row.target: row for row in facts.result("larger").rows}
+    assert by_target["ort-cpu"].verdict == "slower"
+    assert by_target["ort-cpu-1t"].witness_speedup is not None
+
+
+def test_winner_in_one_thread_is_confirmed_in_one_thread() -> None:
+    first = BenchmarkConfig(threads=2)
+    again = _alone(first, "ort-cpu-1t", 0.95)
+    assert [session.name for session in again.all_sessions] == ["ort-cpu", "ort-cpu-1t"]
+    assert again.plan((1,)).variants_below_ms is None  # it has won, so nothing is left to try
+    assert [session.name for session in _alone(first, "ort-cpu", 0.95).all_sessions] == ["ort-cpu"]

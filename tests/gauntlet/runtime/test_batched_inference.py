@@ -1,5 +1,6 @@
 """How samples become calls: batches, fixed batches, whole inputs, and everything that does not fit."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,18 @@ def test_calls_take_the_fixed_batch_when_another_is_wanted() -> None:
     samples = {"x": np.ones((6, 3), np.float32)}
     assert batched_inference(FIXED, samples).batch(32) == 4
     assert batched_inference(DYNAMIC, samples).batch(32) == 32
-    last = batched_inference(FIXED, samples).feed(4, 4)["x"]
-    assert last.shape == (4, 3)  # filled up
+    for start, size in ((0, 4), (0, 1), (4, 4)):
+        assert batched_inference(FIXED, samples).feed(start, size)["x"].shape == (4, 3)  # the last is filled up
+
+
+@pytest.mark.parametrize("session", [DYNAMIC, FIXED])
+def test_outputs_of_a_call_keep_their_values_during_later_and_parallel_calls(session: object) -> None:
+    def call(value: int) -> np.ndarray:
+        return batched_inference(session, {"x": np.full((4, 3), value, np.float32)}).run(4)["y"]
+
+    with ThreadPoolExecutor(4) as pool:
+        outputs = list(pool.map(call, range(200)))
+    assert [np.unique(array).tolist() for array in outputs] == [[2 * value] for value in range(200)]
 
 
 def test_calls_feed_one_sample_whole_when_arrays_have_one_axis_more(tmp_path: Path) -> None:
