@@ -43,7 +43,7 @@ MIN_MODELS = 150
 
 def judged(name: str, folder: Path, home: Home) -> Row:
     """Run the product on one model, which is made in the folder; return its row of the table."""
-    if name.startswith("keras_"):  # which draws weights from a seed of its own
+    if name.startswith("keras"):  # which draws weights from a seed of its own
         start_tensorflow().utils.set_random_seed(0)
     model = MODELS[name](folder)
     np.savez(folder / "samples.npz", **model.seen)

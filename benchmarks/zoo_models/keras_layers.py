@@ -54,6 +54,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
 """The shape of a sample, and a network's layers."""
 FILES = {"h5": "model.h5", "exported": "saved_model"}
 """Those of networks that are not saved as `model.keras`."""
+NEWER = ("exported",)
+"""What `tf_keras` does not have, or another file shows."""
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_tanh",
     "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
@@ -80,8 +82,10 @@ def keras_model(folder: Path, network: Any, draw: Callable[[int], NamedArrays], 
     return with_samples(folder / name, draw, outputs, words=())
 
 
-def _layered(name: str, folder: Path) -> ZooModel:
+def _layered(name: str, folder: Path, version: int = 3) -> ZooModel:
     keras, (shape, make) = start_tensorflow(), LAYERS[name]
+    if version == 2:  # noqa: PLR2004
+        import tf_keras as keras
     network = keras.Sequential([keras.Input(shape), *make(keras.layers)])
     made = keras_model(folder, network, floats(*shape), FILES.get(name, "model.keras"))
     if name == "bfloat16":
@@ -173,6 +177,7 @@ def layers() -> dict[str, Callable[[Path], ZooModel]]:
     """Return the networks by name."""
     return (
         {f"keras_{name}": partial(_layered, name) for name in LAYERS}
+        | {f"keras2_{name}": partial(_layered, name, version=2) for name in LAYERS if name not in NEWER}
         | {f"keras_activation_{name}": partial(_activated, name) for name in ACTIVATIONS}
         | {f"keras_{name}": partial(_classifier, name) for name in CLASSIFIERS}
         | {"keras_u_net": _u_net, "keras_residual": _residual, "keras_recurrent": _recurrent}
