@@ -84,7 +84,7 @@ def keras_model(folder: Path, network: Any, draw: Callable[[int], NamedArrays], 
 
 def _layered(name: str, folder: Path, version: int = 3) -> ZooModel:
     keras, (shape, make) = start_tensorflow(), LAYERS[name]
-    if version == 2:  # noqa: PLR2004
+    if version == 2:
         import tf_keras as keras
     network = keras.Sequential([keras.Input(shape), *make(keras.layers)])
     made = keras_model(folder, network, floats(*shape), FILES.get(name, "model.keras"))
