@@ -99,6 +99,8 @@ def infer_config(
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
+    if "labels" in {spec.name for spec in trial.inputs}:
+        raise ConfigError(f"{model}: an input is called labels, as the truth in samples is. Fix: give it another name")
     notes |= _described(trial)
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]

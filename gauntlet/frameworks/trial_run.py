@@ -211,7 +211,8 @@ def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:
         extra.add(len(names[name].shape) - len(shape))
     if extra - {0, 1} or len(extra) > 1:
         ranks = ", ".join(f"{spec.name} has {len(spec.shape)} axes" for spec in declared.inputs)
-        raise ConfigError(f"--shape: give every shape without the batch axis, or every one with all axes ({ranks})")
+        fix = "give every shape, or array, without the batch axis, or every one with all axes"
+        raise ConfigError(f"--shape and --data: {fix} ({ranks})")
     return extra == {0}
 
 

@@ -80,7 +80,7 @@ def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> No
     ("shapes", "message"),
     [
         ({"other": (3, 8, 8)}, "--shape other: unknown input; available: image"),
-        ({"image": (8, 8)}, "give every shape without the batch axis, or every one with all axes"),
+        ({"image": (8, 8)}, "give every shape, or array, without the batch axis, or every one with all axes"),
         ({"image": (1, 8, 8)}, "axis 0 is 1; the model fixes it to 3"),
     ],
 )
@@ -292,3 +292,12 @@ def test_table_that_a_removed_wing_reads_names_the_wing(tmp_path: Path, monkeypa
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"x\.csv: expected an \.npz .*\. samples\.other_files is in wings\.nowhere"):
         infer_config(classifier(tmp_path / "m.onnx"), tmp_path / "x.csv", None, {})
+
+
+def test_input_that_has_the_name_of_the_truth_is_refused(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] labels) => (float[n, 4] y) { y = Abs(labels) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    with pytest.raises(
+        ConfigError, match="an input is called labels, as the truth in samples is. Fix: give it another"
+    ):
+        infer_config(tmp_path / "m.onnx", None, None, {})

@@ -1,6 +1,7 @@
 """Models and samples that Python holds as objects, written as the files that a run takes."""
 
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ def samples_file(
         path = Path(data)
         data = read_arrays(path) if by and path.suffix == ".npz" else read_samples(str(data))
         data = _clips(path, model) if path.is_dir() and has_clips(path) else data
+        data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
     if data is None:
         if time or (group and source is None):
             raise ConfigError(
@@ -117,6 +119,25 @@ def samples_file(
         path = Path(folder) / "samples.npz"
         np.savez(path, allow_pickle=False, **arrays)
         return str(store.path(store.put(path)))
+
+
+def _repeated_scalars(path: Path, model: str) -> NamedArrays | None:
+    """Return the arrays of a file with its scalars, which are for all samples, once for each of them; None without.
+
+    Each sample is then a whole input of the model, as that has no axis for the samples.
+    """
+    if kind_of(Path(model)) != "onnx" or not path.is_file() or not zipfile.is_zipfile(path):
+        return None
+    inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
+    ranks = {value.name: len(tensor_shape(value) or ()) for value in inputs}
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files if name in (*ranks, LABELS)}
+    given = {name: array.ndim for name, array in arrays.items() if name in ranks}
+    if 0 not in given.values() or given != ranks or not any(given.values()):
+        return None
+    count = len(next(arrays[name] for name, rank in ranks.items() if rank))
+    whole = {name: arrays[name][:, None] if rank else np.repeat(arrays[name], count) for name, rank in ranks.items()}
+    return whole | {name: array for name, array in arrays.items() if name == LABELS}
 
 
 def _clips(path: Path, model: str) -> tuple[Array, ...]:

@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from wings.python_api.objects import model_file, samples_file
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
@@ -174,3 +176,15 @@ def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Pa
     with pytest.raises(ConfigError, match=message) as error:
         samples_file(f"{tmp_path}/{name}", model, store)
     assert "\n" not in str(error.value)
+
+
+def test_scalar_is_for_every_sample(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float s) => (float[n, 4] y) { y = Mul(x, s) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    x = np.random.default_rng(0).random((30, 4), np.float32)
+    np.savez(tmp_path / "samples.npz", x=x, s=np.float32(3), labels=np.arange(30))
+    file = samples_file(tmp_path / "samples.npz", str(tmp_path / "m.onnx"), Store(tmp_path / "store"))
+    with np.load(str(file)) as arrays:
+        assert {name: arrays[name].shape for name in arrays.files} == {"x": (30, 1, 4), "s": (30,), "labels": (30,)}
+    outputs = batched_inference(open_session(tmp_path / "m.onnx"), dict(np.load(str(file)))).run(8)
+    np.testing.assert_allclose(outputs["y"][:, 0], 3 * x)
