@@ -10,16 +10,19 @@ from frameworks.architecture_names import operators_of
 from frameworks.keras import initial_weights
 from frameworks.keras.architectures import KerasNetworkSpec, check_name
 from frameworks.keras.conversion import require_convertible
+from frameworks.keras.expected_images import published_images
 from frameworks.keras.files import save
 from frameworks.keras.model import from_network
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.keras.training_loop import KerasLoopConfig, KerasTrainingLoop
+from frameworks.normalization import normalization_checks
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
+from gauntlet.frameworks.session import ExpectedImages
 from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
 from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training
@@ -79,7 +82,7 @@ class KerasTraining(Training, KerasLoopConfig):
         initial = self._start(network, spec)
         require_convertible(network)
         loop = KerasTrainingLoop(self, network, data, signature, workspace)
-        check = loop.run()
+        checks = (loop.run(), *normalization_checks(signature.preprocessing, self._expected(spec)))
         facts = TrainFacts(
             framework=f"keras {keras.__version__}",
             architecture=self.architecture,
@@ -88,8 +91,8 @@ class KerasTraining(Training, KerasLoopConfig):
             initial_weights=initial,
             **loop.history.facts(),
         )
-        if not check.passed:
-            return Report(facts=facts, checks=(check,))
+        if not checks[0].passed:
+            return Report(facts=facts, checks=checks)
         loop.restore_best()
         model = from_network(network)
 
@@ -99,7 +102,12 @@ class KerasTraining(Training, KerasLoopConfig):
         golden = record_golden(predict, data["test"])
         path = workspace.folder / "model.keras"
         save(path, network)
-        return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
+        return report_model(facts, golden, predict, data, workspace, path, checks=checks)
+
+    def _expected(self, spec: KerasNetworkSpec) -> ExpectedImages | None:
+        """Return how Keras prepares images for published weights; None for random ones, and those of a file."""
+        published = self.weights is not None and initial_weights.weights_file(self.weights) is None
+        return published_images(spec.architecture, spec.shape) if published else None
 
     def _start(self, network: Any, spec: KerasNetworkSpec) -> InitialWeights | None:
         """Load the weights to start from, and freeze layers; return what was loaded."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from frameworks.keras.architectures import known_names
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.normalization import IMAGENET
 from gauntlet.frameworks.session import ExpectedImages
 
 SCALING = ("Rescaling", "Normalization", "TrueDivide", "Divide", "Multiply", "Subtract")
@@ -28,6 +29,21 @@ def expected_images(network: Any) -> ExpectedImages | None:
     module = sys.modules[getattr(start_tensorflow().applications, architecture).__module__]
     name = f"keras.applications.{module.__name__.rpartition('.')[2]}.preprocess_input"
     return _probed(module.preprocess_input, f"as {name} does, by the network's name {network.name}")
+
+
+def published_images(name: str, shape: tuple[int, int, int]) -> ExpectedImages:
+    """Return how images were prepared for the weights that Keras publishes, behind layers of the network that do so.
+
+    `name` is that of an architecture in lower case, and `shape` that of an image, (height, width, channels).
+    """
+    build = getattr(start_tensorflow().applications, known_names()[name])
+    network = build(weights=None, include_top=False, input_shape=shape)
+    scaling = [layer for layer in network.layers if type(layer).__name__ in ("Rescaling", "Normalization")]
+    if any(type(layer).__name__ == "Normalization" for layer in scaling):  # its statistics are among the weights
+        return ExpectedImages("by ImageNet's mean and deviation", *IMAGENET)
+    if scaling:
+        return _probed(lambda pixels: scaling[0](pixels).numpy(), f"as its layer {scaling[0].name} does")
+    return _probed(sys.modules[build.__module__].preprocess_input, "as its preprocess_input does")
 
 
 def _scaling_layer(network: Any) -> str | None:

@@ -8,10 +8,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from frameworks.architecture_names import operators_of
+from frameworks.normalization import normalization_checks
 from frameworks.torch import network as torch_network
 from frameworks.torch.architectures import NamedArchitecture, check_name
 from frameworks.torch.freezing import Trainable, freeze
-from frameworks.torch.initial_weights import start_from, weights_file
+from frameworks.torch.initial_weights import expected_images, start_from, weights_file
 from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.training_loop import TorchLoopConfig, TorchTrainingLoop
 from gauntlet.core.arrays import NamedArrays
@@ -83,10 +84,11 @@ class TorchTraining(Training, TorchLoopConfig):
         for size in ((spec.height, spec.width), *self.input_sizes):
             spec.check_image_size(network, *size)
         initial, frozen = self._start(spec.inner(network))
+        expected = expected_images(spec.inner(network), self.weights, self.architecture)
         signature = with_scores(signature)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
         loop = TorchTrainingLoop(self, network, data, signature, workspace, frozen)
-        check = loop.run()
+        checks = (loop.run(), *normalization_checks(signature.preprocessing, expected))
         facts = TrainFacts(
             framework=f"torch {torch.__version__}",
             architecture=self.architecture,
@@ -95,8 +97,8 @@ class TorchTraining(Training, TorchLoopConfig):
             initial_weights=initial,
             **loop.history.facts(),
         )
-        if not check.passed:
-            return Report(facts=facts, checks=(check,))
+        if not checks[0].passed:
+            return Report(facts=facts, checks=checks)
 
         def predict(inputs: NamedArrays) -> NamedArrays:
             return {SCORES: torch_network.predict(network, inputs[name])}
@@ -107,7 +109,7 @@ class TorchTraining(Training, TorchLoopConfig):
         golden = record_golden(predict, data["test"], sizes=sizes, module_outputs=module_outputs)
         path = workspace.folder / "model.pt"
         torch_network.save_network(path, spec, network, {name: example})
-        return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
+        return report_model(facts, golden, predict, data, workspace, path, checks=checks)
 
     def _start(self, network: "torch.nn.Module") -> tuple[InitialWeights | None, Sequence["torch.nn.Module"]]:
         """Load the weights to start from, and freeze layers; return what was loaded, and the frozen layers."""
