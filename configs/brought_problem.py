@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT, BoxDecoding
+from gauntlet.core.box_decoding import SCALED_TO_UNIT
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task
@@ -79,13 +79,16 @@ def infer_meaning(
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
         if part["kind"] == "image-folder":
-            return _described(problem, task) + _add_boxes(part, trial, problem.decode, names, len(labels))
+            known = len(labels) or problem.min_classes
+            return _described(problem, task) + _add_boxes(part, trial, problem, names, known)
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
     return _described(problem, task)
 
 
-def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named: tuple[str, ...], classes: int) -> str:
+def _add_boxes(
+    part: dict[str, Any], trial: TrialRun, problem: InferredProblem, named: tuple[str, ...], classes: int
+) -> str:
     """Let images be prepared as such a detector expects, with the boxes that their folder has; return what was found.
 
     `named` are the classes that the user names.
@@ -93,7 +96,7 @@ def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named
     Raises:
         ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
     """
-    if trial.preprocessing is None and decode.kind in ONE_OUTPUT:
+    if trial.preprocessing is None and problem.decode and problem.decode.kind in SCALED_TO_UNIT:
         part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
     recognize = next(iter(kinds("recognized").values()), None)
     try:
@@ -108,7 +111,7 @@ def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named
         raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
     else:
         names = named or names
-    if len(names) != classes:
+    if len(names) < classes or (problem.labels and len(names) != classes):
         return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
     part["resize"] = part.get("resize", "stretch")
     part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
@@ -156,7 +159,7 @@ def _problem(
         if task is None or by_labels:  # the stages say more about it
             return InferredProblem(task or "arrays", f"the model was not run on the samples ({error})")
         raise ConfigError(f"--task {task}: {error}") from error
-    if task is None and trial.no_batch_axis and problem.task != "text":
+    if task is None and trial.no_batch_axis and problem.task not in ("text", "detection"):
         return InferredProblem("arrays", "each sample is a whole input")
     return _with_known_size(problem, part, trial, task)
 
@@ -165,7 +168,7 @@ def _with_known_size(
     problem: InferredProblem, part: dict[str, Any], trial: TrialRun, task: Task | None
 ) -> InferredProblem:
     """Return `arrays` for boxes that are shares of an image whose size the model leaves open."""
-    in_pixels = problem.decode is None or problem.decode.kind in IN_PIXELS or part["kind"] == "image-folder"
+    in_pixels = problem.decode is None or problem.decode.in_pixels or part["kind"] == "image-folder"
     if in_pixels or all(isinstance(axis, int) for axis in trial.inputs[0].shape[1:]):
         return problem
     reason = "boxes are shares of an image whose size the model leaves open"

@@ -7,8 +7,9 @@ from pydantic import Field, model_validator
 from gauntlet.core.frozen import Frozen
 
 ONE_OUTPUT = ("yolov8", "yolov5")
-IN_PIXELS = (*ONE_OUTPUT, "yolo-nas", "suppressed")
-"""Forms whose boxes do not depend on the size of the input."""
+SCALED_TO_UNIT = (*ONE_OUTPUT, "suppressed")
+"""Forms of detectors that mostly take pixels from 0 to 1."""
+COLUMNS = {"left", "top", "right", "bottom"}
 
 
 class BoxDecoding(Frozen):
@@ -28,16 +29,26 @@ class BoxDecoding(Frozen):
       of each class given an object.
     - `yolo-nas`: `scores` are probabilities, shape (n, boxes, classes), and `boxes` left, top, right and bottom edge in
       pixels of the input, shape (n, boxes, 4) (Aharon et al., Super-Gradients, 2023).
-    - `suppressed`: the suppression is part of the model, and the number of rows an image is fixed. Either one output,
-      shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class (Wang et al., YOLOv10,
-      NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes` (n, boxes), as of NVIDIA's
-      `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding.
+    - `suppressed`: the suppression is part of the model, which has a fixed number of rows, or one for each object.
+      Either one output, shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class
+      (Wang et al., YOLOv10, NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes`
+      (n, boxes), as of NVIDIA's `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding,
+      and so are those from the number in `count` on.
     """
 
     kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "yolo-nas", "suppressed"]
     scores: str = Field(description="output with the scores; of yolov8, yolov5 and suppressed, the only one")
     boxes: str | None = Field(None, description="name of the output with the boxes; none where one output has all")
     classes: str | None = Field(None, description="for suppressed with three outputs: name of that with the classes")
+    columns: str = Field(
+        "left top right bottom score class",
+        description="for suppressed: the numbers of a row, others than these ignored",
+    )
+    shares: bool = Field(False, description="for suppressed: whether edges are shares of the image, not pixels")
+    first_class: int = Field(
+        0, ge=0, le=1, description="for suppressed: number of the first class; 1 after a background"
+    )
+    count: str | None = Field(None, description="for suppressed: output with the number of rows that count")
     transposed: bool = Field(False, description="for yolov8: whether the output has a row for each box")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
     max_iou: float = Field(
@@ -50,6 +61,8 @@ class BoxDecoding(Frozen):
     def _names_fit(self) -> Self:
         if self.transposed and self.kind != "yolov8":
             raise ValueError(f"decode.kind {self.kind!r} with transposed: true; remove it: only yolov8 has two forms")
+        if missing := (COLUMNS if self.boxes else COLUMNS | {"score", "class"}) - set(self.columns.split()):
+            raise ValueError(f"decode.columns {self.columns!r} without {min(missing)}; name every number of a row")
         if self.kind == "suppressed":
             if (self.boxes is None) != (self.classes is None):
                 names = f"boxes: {self.boxes} and classes: {self.classes}"
@@ -67,7 +80,12 @@ class BoxDecoding(Frozen):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that are read."""
-        return tuple(name for name in (self.scores, self.classes, self.boxes) if name is not None)
+        return tuple(name for name in (self.scores, self.count, self.classes, self.boxes) if name is not None)
+
+    @property
+    def in_pixels(self) -> bool:
+        """Whether boxes do not depend on the size of the input."""
+        return self.kind in (*ONE_OUTPUT, "yolo-nas") or (self.kind == "suppressed" and not self.shares)
 
     @property
     def has_sets(self) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.ragged import is_ragged, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_scores import (
@@ -23,6 +24,7 @@ from gauntlet.metrics.class_scores import (
     largest_class_drop,
     largest_recall_drop,
 )
+from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import pair_accuracies
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange
@@ -80,14 +82,15 @@ class Flip(Frozen):
 class OutputQuality(Frozen):
     """One output of the candidate against that of the network it was made from: the FP32 or a pruned model.
 
-    Float outputs have an SQNR, unless their rows are a set of boxes; all others have an agreement.
+    Float outputs have an SQNR, unless their rows are a set of boxes; all others have an agreement, and ragged ones too.
     """
 
     output: str
     read: bool = Field(False, description="whether predictions, or the next step of the model, are read from it")
     sqnr_db: Number | None = Field(None, description="of the whole output, or of its worst slices if that is less")
     place: str = Field("", description="the slice that it is of; empty for the whole output")
-    agreement: Number | None = Field(None, description="share of equal values")
+    agreement: Number | None = Field(None, description="share of equal values, or of samples if it is ragged")
+    ragged: bool = Field(False, description="whether its length depends on the sample")
 
 
 class AccuracyComparison(Frozen):
@@ -134,8 +137,10 @@ class AccuracyComparison(Frozen):
     @property
     def agreement(self) -> tuple[float, str]:
         """The least share that agrees, and of what; 1 where nothing is counted."""
-        text = "share of equal values in output"
-        shares = [(float(o.agreement), f"{text} '{o.output}'") for o in self.outputs if o.agreement is not None]
+        texts = ("share of equal values in output", "share of samples with the length (if no floats, the values) of")
+        shares = [
+            (float(o.agreement), f"{texts[o.ragged]} '{o.output}'") for o in self.outputs if o.agreement is not None
+        ]
         return min(shares + ([] if self.kept is None else [(float(self.kept), self.differences)]), default=(1.0, ""))
 
 
@@ -159,18 +164,18 @@ def compare_accuracy(
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
     predicted = problem.outputs_read if before is not None and after is not None else ()
     read = {*predicted, *(output for _, output in signature.states)}  # the model itself reads a state
-    sets = signature.decode.outputs if signature.decode is not None and signature.decode.has_sets else ()
     outputs = tuple(
         _compare_values(name, actual[name], (own or expected)[name], read=name in read, predicted=name in predicted)
         for name in expected
-        if name not in sets
+        if name not in signature.sets
     )
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 
 
 def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
     for name, array in expected.items():
-        if name not in actual or actual[name].shape != array.shape:
+        one, other, _ = paired(actual[name], array) if name in actual else (None, array, None)
+        if one is None or one.shape != other.shape:
             shape = list(actual[name].shape) if name in actual else "missing"
             raise StageError(f"output {name!r} is {shape}; the FP32 model's has shape {list(array.shape)}")
 
@@ -225,8 +230,14 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
 
 def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, predicted: bool) -> OutputQuality:
     """Compare an output value by value; classes that are `predicted` are judged as predictions alone."""
+    ragged = is_ragged(actual) or is_ragged(expected)
+    actual, expected, alike = paired(actual, expected)
     if expected.dtype.kind == "f":
-        noise = output_noise(actual, expected)
-        return OutputQuality(output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place)
+        noise, share = output_noise(actual, expected), float(alike.mean()) if ragged else None
+        return OutputQuality(
+            output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place, agreement=share, ragged=ragged
+        )
+    if ragged:
+        return OutputQuality(output=name, read=read, agreement=top1_agreement(actual, expected), ragged=True)
     share = None if predicted else float(np.mean(actual == expected)) if expected.size else 1.0
     return OutputQuality(output=name, read=read, agreement=share)

@@ -128,6 +128,8 @@ class InferredProblem:
     decode: BoxDecoding | None = None
     labels: tuple[str, ...] = ()
     """Numbers, or placeholder characters, where the problem needs a name for each class."""
+    min_classes: int = 0
+    """Of a detector that does not limit them: as many as the samples show."""
 
 
 @dataclass(frozen=True)

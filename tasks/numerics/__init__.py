@@ -11,7 +11,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import class_output_of
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import RANDOM, REAL, Golden
 from gauntlet.metrics.output_comparison import (
@@ -54,16 +54,16 @@ class NumericsFacts(Facts):
 def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact) -> Report[NumericsFacts]:
     """Compare the model's outputs with the golden outputs, on real and on random inputs."""
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
-    class_output = class_output_of(read_graph(path))
-    comparison = compare_outputs(config, open_session(path), reference.cases, class_output)
+    signature = Signature.find(read_graph(path))
+    comparison = compare_outputs(config, open_session(path), reference.cases, signature)
     checks, divergence, rounding = _checks(config, comparison), None, dict[str, float]()
     if any(check.name == ERROR and not check.passed for check in checks):
-        rounding = amplified_rounding(path, reference.cases, config)
+        rounding = amplified_rounding(path, reference.cases, config, signature)
         config = allow_rounding(config, rounding)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks):
         divergence = first_divergence(path, reference, config.max_rel_error)
-        as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference)
+        as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference, signature)
         cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]
     facts = NumericsFacts(
@@ -129,10 +129,10 @@ def _is_rounding(comparison: OutputComparison, amplified: Mapping[str, float]) -
     return worst is not None and worst.error <= NOISE_FACTOR * amplified.get(worst.output, 0.0)
 
 
-def _is_right_as_written(config: Tolerances, path: Path, golden: Golden) -> bool:
+def _is_right_as_written(config: Tolerances, path: Path, golden: Golden, signature: Signature | None) -> bool:
     """Return whether the outputs are right without the runtime's graph optimizations."""
     try:
-        as_written = compare_outputs(config, open_session(path, level="off"), golden.cases)
+        as_written = compare_outputs(config, open_session(path, level="off"), golden.cases, signature)
     except StageError:  # some types have kernels with optimizations alone
         return False
     return not as_written.failures and all(row.within(config) for row in as_written.rows)

@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import NOISE_FACTOR, NoisyTolerances, Tolerances, compare_outputs
 from gauntlet.onnx_model.model_file import read_graph
@@ -20,7 +21,9 @@ MAX_AMPLIFIED = 1e-3
 """The largest limit that rounding may make of the default one."""
 
 
-def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances) -> dict[str, float]:
+def amplified_rounding(
+    model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances, signature: Signature | None = None
+) -> dict[str, float]:
     """Return the largest relative error of each float output once every weight is one unit in its last place off.
 
     A dot product in floating point is the exact one of weights that are off by a few such units (Higham, Accuracy and
@@ -37,7 +40,7 @@ def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tol
         nudged = open_session(_nudged(onnx.load(model)).SerializeToString())
     except (StageError, ValueError):  # protobuf's own for a message that is too large
         return {}
-    comparison = compare_outputs(limits, nudged, own)
+    comparison = compare_outputs(limits, nudged, own, signature)
     errors = dict[str, float]()
     for row in comparison.rows:
         if row.max_rel_error is not None:

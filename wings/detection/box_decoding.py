@@ -13,6 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""
+EDGES = ("left", "top", "right", "bottom")
 WITHOUT_SUPPRESSION = ("detr", "suppressed")
 LARGEST_LOGARITHM = 10.0
 """Of a distance in cells; larger ones reach beyond every image and would overflow."""
@@ -106,13 +107,18 @@ def _yolo_nas(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Float
 
 
 def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    whole = outputs[how.boxes or how.scores].astype(np.float64)
+    rows, columns = whole.reshape(len(whole), -1, whole.shape[-1]), how.columns.split()  # one box may have no own axis
+    boxes = rows[:, :, [columns.index(edge) for edge in EDGES]] * (_scale(size) if how.shares else 1)
     if how.boxes is None or how.classes is None:
-        values = outputs[how.scores].astype(np.float64)
-        boxes, scores, classes = values[:, :, :4], values[:, :, 4], values[:, :, 5]
+        scores, classes = (rows[:, :, columns.index(name)] for name in ("score", "class"))
     else:
-        boxes, scores, classes = (outputs[n].astype(np.float64) for n in (how.boxes, how.scores, how.classes))
-    known = np.arange(1 + max(0, int(np.rint(classes).max(initial=0))))
-    return boxes, np.where(np.rint(classes)[:, :, None] == known, scores[:, :, None], -1)
+        scores, classes = (outputs[n].astype(np.float64).reshape(rows.shape[:2]) for n in (how.scores, how.classes))
+    numbers = np.rint(np.nan_to_num(classes, nan=-1)) - how.first_class
+    if how.count is not None:
+        numbers[np.arange(numbers.shape[1]) >= outputs[how.count].reshape(-1, 1)] = -1
+    known = np.arange(1 + max(0, int(numbers.max(initial=0))))
+    return boxes, np.where(numbers[:, :, None] == known, scores[:, :, None], -1)
 
 
 FORMS: Mapping[str, Callable[[BoxDecoding, NamedArrays, Size], tuple[Floats, Floats]]] = {
@@ -139,9 +145,9 @@ def has_form(how: BoxDecoding, outputs: Mapping[str, Array], classes: int) -> st
         "yolov8": len(scores) == 3 and scores[2 if how.transposed else 1] == classes + 4,
         "yolov5": len(scores) == 3 and scores[2] == classes + 5,
         "yolo-nas": len(scores) == 3 and scores[2] == classes and boxes == (*scores[:2], 4),
-        "suppressed": (len(scores) == 3 and scores[2] == 6)
+        "suppressed": len(scores) > 1 and scores[-1] == len(how.columns.split())
         if how.boxes is None
-        else (len(scores) == 2 and shapes[1] == scores and boxes == (*scores, 4)),
+        else boxes == (*scores, 4) and shapes[-2] == scores,
     }
     actual = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
     return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {actual}"
