@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,46 +78,13 @@ def infer_meaning(
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
         if part["kind"] == "image-folder":
-            known = len(labels) or problem.min_classes
-            return _described(problem, task) + _add_boxes(part, trial, problem, names, known)
+            if trial.preprocessing is None and problem.decode.kind in SCALED_TO_UNIT:
+                part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
+            found = (add(part, problem, names) for add in kinds("recognized").values())
+            return _described(problem, task) + next(found, "")
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
     return _described(problem, task)
-
-
-def _add_boxes(
-    part: dict[str, Any], trial: TrialRun, problem: InferredProblem, named: tuple[str, ...], classes: int
-) -> str:
-    """Let images be prepared as such a detector expects, with the boxes that their folder has; return what was found.
-
-    `named` are the classes that the user names.
-
-    Raises:
-        ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
-    """
-    if trial.preprocessing is None and problem.decode and problem.decode.kind in SCALED_TO_UNIT:
-        part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
-    recognize = next(iter(kinds("recognized").values()), None)
-    try:
-        found, names = recognize(Path(part["path"])) if recognize else ({}, ())
-    except StageError as error:
-        raise ConfigError(f"--data {error}") from error
-    if not found:
-        return ""
-    if all(map(str.isdecimal, names)):  # the folder names none
-        names = tuple(map(str, range(max(classes, len(names)))))
-    elif unknown := [name for name in names if named and name not in named]:
-        raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
-    else:
-        names = named or names
-    if len(names) < classes or (problem.labels and len(names) != classes):
-        return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
-    part["resize"] = part.get("resize", "stretch")
-    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
-    part["labels"] = list(names)
-    for key in ("labelled", "task"):
-        part.pop(key, None)
-    return "; judged by the folder's boxes" + ("" if named else ", whose classes are ASSUMED to be in its order")
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:

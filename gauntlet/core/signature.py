@@ -120,7 +120,7 @@ class Signature(Frozen):
     @property
     def sets(self) -> tuple[str, ...]:
         """The outputs that hold a set of boxes: noise may change the order and the number of rows."""
-        return self.decode.outputs if self.decode is not None and self.decode.has_sets else ()
+        return self.decode.outputs if self.decode is not None and self.decode.kind == "suppressed" else ()
 
     def write(self, model: "onnx.ModelProto") -> None:
         """Store the signature in the model's `metadata_props`, replacing an older one."""

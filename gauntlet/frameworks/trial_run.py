@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.ragged import is_ragged
+from gauntlet.core.ragged import open_shape
 from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
@@ -160,7 +160,7 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
             problems.append(one_line(error))
             continue
         specs = tuple(
-            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *_axes(array)))
+            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *open_shape(array)))
             for name, array in outputs.items()
         )
         trial = TrialRun(
@@ -173,11 +173,6 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         return trial.replace(states=_states(trial, samples, outputs))
     which = "random samples" if first is None else "the first samples"
     raise StageError(f"it fails on {which}: {problems[-1]}")
-
-
-def _axes(output: Array) -> tuple[int | str, ...]:
-    """Return the lengths of one sample's axes, shape (n, ...); a name where they depend on the sample."""
-    return tuple("any" if is_ragged(output) and axis == 0 else length for axis, length in enumerate(output.shape[1:]))
 
 
 def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> States:
@@ -197,14 +192,15 @@ def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     single = batched_inference(session, samples)
     alone, together = single.run(1), single.run(TRIED)
     for name, array in alone.items():
-        if array.dtype.kind == "f" or array.shape != together[name].shape:
-            scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array)) if array.dtype.kind == "f" else 0
-            same = array.shape == together[name].shape
-            if not same or not np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True):
-                raise StageError(
-                    f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model "
-                    "in evaluation mode (PyTorch's eval()), or for a batch of one"
-                )
+        same = array.shape == together[name].shape
+        if same and array.dtype.kind == "f":
+            scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
+            same = np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True)
+        if not same:
+            raise StageError(
+                f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model in "
+                "evaluation mode (PyTorch's eval()), or for a batch of one"
+            )
     return alone
 
 

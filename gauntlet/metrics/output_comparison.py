@@ -11,11 +11,11 @@ from pydantic import Field, PositiveInt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.ragged import paired
+from gauntlet.core.kinds import kinds
+from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
 from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error, output_scale, top1_agreement
-from gauntlet.metrics.set_order import in_expected_order
 from gauntlet.runtime.batched_inference import batched_inference
 
 NOISE_FACTOR = 4
@@ -141,7 +141,7 @@ def compare_outputs(
 
     The `signature` tells the output whose largest value is the predicted class, and those that hold a set.
     """
-    class_output, sets = (signature.class_output, signature.sets) if signature else (None, ())
+    class_output = signature.class_output if signature else None
     rows: list[OutputDifference] = []
     failures: list[str] = []
     worst: list[WorstSample] = []
@@ -156,7 +156,8 @@ def compare_outputs(
             try:
                 actual = inference.run(batch)
                 _require_shapes(actual, expected)
-                actual = in_expected_order(actual, expected, sets)
+                for ordered in kinds("ordered").values():
+                    actual = ordered(actual, expected, signature)
             except StageError as error:
                 failures.append(f"{data} inputs, batch {batch}: {error}")
                 continue
@@ -192,10 +193,8 @@ def batch_noise(
 
 def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
     for name, array in expected.items():
-        one, other, _ = paired(actual[name], array) if name in actual else (None, array, None)
-        if one is None or one.shape != other.shape:
-            shape = actual[name].shape if name in actual else "missing"
-            raise StageError(f"'{name}' is {shape}, not {array.shape}")
+        if name not in actual or not comparable([actual[name]], [array]):
+            raise StageError(f"'{name}' is {actual[name].shape if name in actual else 'missing'}, not {array.shape}")
 
 
 def output_difference(
@@ -203,15 +202,13 @@ def output_difference(
 ) -> OutputDifference:
     """Compare one output, shape (n, ...), with the expected one; `is_class` if its largest value is a class.
 
-    Errors are those of the samples with the expected length.
+    Of a ragged one, errors are those of the samples with the expected length.
     """
     actual, expected, alike = paired(actual, expected)
-    is_float, agreement = expected.dtype.kind == "f", None
+    is_float, agreement = expected.dtype.kind == "f", None if alike is None else float(alike.mean())
     if is_class or not is_float:
         agreement = top1_agreement(actual, expected) if expected.size else 1.0
-    elif not alike.all():
-        agreement = float(alike.mean())
-    if not alike.all():
+    if alike is not None:
         actual, expected = actual[alike], expected[alike]
     return OutputDifference(
         data=data,

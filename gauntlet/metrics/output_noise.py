@@ -35,18 +35,16 @@ class OutputNoise:
 
 
 def output_noise(actual: Array, expected: Array) -> OutputNoise:
-    """Compare outputs of shape (n, ...), of one shape, with the expected ones.
-
-    Of ragged outputs, the samples count that have the expected length: NaN where none has.
+    """Compare outputs of shape (n, ...), of one shape, with the expected ones; of ragged ones, those of equal length.
 
     The signal is what the expected output varies by over the samples: an output that is the same for every sample has
     at most 0 dB. Where the expected one itself does not vary, or there is one sample, the signal is its level.
     """
     actual, expected, alike = paired(actual, expected)
-    if not alike.all():
+    if alike is not None:
         actual, expected = actual[alike], expected[alike]
     signal, level, noise = _energies(actual, expected)
-    if math.isnan(noise.sum()) or not alike.any():
+    if math.isnan(noise.sum()) or not len(expected):
         return OutputNoise(math.nan)
     whole = signal.sum() or level.sum()
     values = [OutputNoise(float(_decibels(whole, noise.sum())))]

@@ -14,7 +14,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.ragged import is_ragged, paired
+from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_scores import (
@@ -89,8 +89,8 @@ class OutputQuality(Frozen):
     read: bool = Field(False, description="whether predictions, or the next step of the model, are read from it")
     sqnr_db: Number | None = Field(None, description="of the whole output, or of its worst slices if that is less")
     place: str = Field("", description="the slice that it is of; empty for the whole output")
-    agreement: Number | None = Field(None, description="share of equal values, or of samples if it is ragged")
-    ragged: bool = Field(False, description="whether its length depends on the sample")
+    agreement: Number | None = Field(None, description="share of what `counted` says")
+    counted: str = Field("equal values", description="what `agreement` is a share of")
 
 
 class AccuracyComparison(Frozen):
@@ -137,9 +137,10 @@ class AccuracyComparison(Frozen):
     @property
     def agreement(self) -> tuple[float, str]:
         """The least share that agrees, and of what; 1 where nothing is counted."""
-        texts = ("share of equal values in output", "share of samples with the length (if no floats, the values) of")
         shares = [
-            (float(o.agreement), f"{texts[o.ragged]} '{o.output}'") for o in self.outputs if o.agreement is not None
+            (float(o.agreement), f"share of {o.counted} in output '{o.output}'")
+            for o in self.outputs
+            if o.agreement is not None
         ]
         return min(shares + ([] if self.kept is None else [(float(self.kept), self.differences)]), default=(1.0, ""))
 
@@ -155,7 +156,7 @@ def compare_accuracy(
         StageError: when an output is missing, or has another shape than the FP32 model's.
     """
     expected, labels = reference.test_outputs, reference.labels
-    _require_shapes(actual, expected)
+    _require_shapes(actual, expected, signature.sets)
     signature = signature.replace(primary_output=signature.primary_output or next(iter(expected)))
     problem = problem_of(signature, labels)
     before, after = (problem.predictions_of(dict(arrays)) for arrays in (expected, actual))
@@ -172,10 +173,9 @@ def compare_accuracy(
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 
 
-def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    for name, array in expected.items():
-        one, other, _ = paired(actual[name], array) if name in actual else (None, array, None)
-        if one is None or one.shape != other.shape:
+def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array], sets: tuple[str, ...]) -> None:
+    for name, array in expected.items():  # a set may have any number of rows
+        if name not in actual or not (name in sets or comparable([actual[name]], [array])):
             shape = list(actual[name].shape) if name in actual else "missing"
             raise StageError(f"output {name!r} is {shape}; the FP32 model's has shape {list(array.shape)}")
 
@@ -230,14 +230,13 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
 
 def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, predicted: bool) -> OutputQuality:
     """Compare an output value by value; classes that are `predicted` are judged as predictions alone."""
-    ragged = is_ragged(actual) or is_ragged(expected)
     actual, expected, alike = paired(actual, expected)
+    counted = "equal values" if alike is None else "samples of equal length (in integers, of equal values, too)"
     if expected.dtype.kind == "f":
-        noise, share = output_noise(actual, expected), float(alike.mean()) if ragged else None
+        noise, share = output_noise(actual, expected), None if alike is None else float(alike.mean())
         return OutputQuality(
-            output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place, agreement=share, ragged=ragged
+            output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place, agreement=share, counted=counted
         )
-    if ragged:
-        return OutputQuality(output=name, read=read, agreement=top1_agreement(actual, expected), ragged=True)
     share = None if predicted else float(np.mean(actual == expected)) if expected.size else 1.0
-    return OutputQuality(output=name, read=read, agreement=share)
+    share = share if alike is None else top1_agreement(actual, expected)
+    return OutputQuality(output=name, read=read, agreement=share, counted=counted)

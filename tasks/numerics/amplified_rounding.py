@@ -21,9 +21,7 @@ MAX_AMPLIFIED = 1e-3
 """The largest limit that rounding may make of the default one."""
 
 
-def amplified_rounding(
-    model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances, signature: Signature | None = None
-) -> dict[str, float]:
+def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances) -> dict[str, float]:
     """Return the largest relative error of each float output once every weight is one unit in its last place off.
 
     A dot product in floating point is the exact one of weights that are off by a few such units (Higham, Accuracy and
@@ -40,7 +38,7 @@ def amplified_rounding(
         nudged = open_session(_nudged(onnx.load(model)).SerializeToString())
     except (StageError, ValueError):  # protobuf's own for a message that is too large
         return {}
-    comparison = compare_outputs(limits, nudged, own, signature)
+    comparison = compare_outputs(limits, nudged, own, Signature.find(read_graph(model)))
     errors = dict[str, float]()
     for row in comparison.rows:
         if row.max_rel_error is not None:

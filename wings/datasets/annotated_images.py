@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.directory_index import DirectoryIndex
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_folder import ImageFolder, file_split
@@ -18,6 +18,7 @@ from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
+from gauntlet.problems.output_evidence import InferredProblem
 from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 from wings.datasets.coco import read_coco, recognize_coco
 from wings.datasets.voc import read_voc
@@ -85,6 +86,37 @@ def _is_usable(each: AnnotatedObject, labels: Sequence[str], size: tuple[int, in
     else:
         return True
     return False
+
+
+def add_boxes(part: dict[str, Any], problem: InferredProblem, named: tuple[str, ...]) -> str:
+    """Let a folder's boxes, if it has any, judge a detector; change the part `data`, and return what was found.
+
+    `named` are the classes that the user names.
+
+    Raises:
+        ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
+    """
+    try:
+        found, names = recognize_annotations(Path(part["path"]))
+    except StageError as error:
+        raise ConfigError(f"--data {error}") from error
+    if not found:
+        return ""
+    classes = len(named or problem.labels) or problem.min_classes
+    if all(map(str.isdecimal, names)):  # the folder names none
+        names = tuple(map(str, range(max(classes, len(names)))))
+    elif unknown := [name for name in names if named and name not in named]:
+        raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
+    else:
+        names = named or names
+    if len(names) < classes or (problem.labels and len(names) != classes):
+        return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
+    part["resize"] = part.get("resize", "stretch")
+    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+    part["labels"] = list(names)
+    for key in ("labelled", "task"):
+        part.pop(key, None)
+    return "; judged by the folder's boxes" + ("" if named else ", whose classes are ASSUMED to be in its order")
 
 
 def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

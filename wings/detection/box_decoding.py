@@ -1,4 +1,27 @@
-"""From a detector's outputs to boxes in the pixels of its input."""
+"""From a detector's outputs to boxes in the pixels of its input.
+
+The forms of the outputs, by `decode.kind`:
+
+- `fcos`: `scores` are logits for the cells of a grid over the image, shape (n, classes, rows, columns), and `boxes`
+  the logarithms of the distances, in cells, from a cell's center to the left, top, right and bottom edge of its
+  box, shape (n, 4, rows, columns) (Tian et al., FCOS, ICCV 2019).
+- `ssd`: `scores` are probabilities, shape (n, boxes, 1 + classes), where class 0 is the background, and `boxes`
+  left, top, right and bottom edge as shares of the image, shape (n, boxes, 4) (Liu et al., SSD, ECCV 2016).
+- `detr`: `scores` are logits, shape (n, boxes, classes + 1), where the last class is no object, and `boxes` center
+  x, center y, width and height as shares of the image, shape (n, boxes, 4) (Carion et al., DETR, ECCV 2020). There
+  is no suppression: each object has one box.
+- `yolov8`: one output, shape (n, 4 + classes, boxes), or (n, boxes, 4 + classes) if `transposed`: center x,
+  center y, width and height in pixels of the input, then a probability per class.
+- `yolov5`: one output, shape (n, boxes, 5 + classes): the same four numbers, the probability of an object, and that
+  of each class given an object.
+- `yolo-nas`: `scores` are probabilities, shape (n, boxes, classes), and `boxes` left, top, right and bottom edge in
+  pixels of the input, shape (n, boxes, 4) (Aharon et al., Super-Gradients, 2023).
+- `suppressed`: the suppression is part of the model, which has a fixed number of rows, or one for each object.
+  Either one output, shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class
+  (Wang et al., YOLOv10, NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes`
+  (n, boxes), as of NVIDIA's `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding,
+  and so are those from the number in `count` on.
+"""
 
 from collections.abc import Callable, Mapping
 

@@ -32,7 +32,8 @@ def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
 
     `shown_score` is 0.25, or half of the highest score where no sample has a detection with that one.
     """
-    floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and np.isfinite(array).all()}
+    used = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
+    floats = {name: array for name, array in used.items() if np.isfinite(array).all()}
     form = next((form for forms in (_suppressed, _apart, _together) for form in forms(outputs, floats, size)), None)
     if form is None:
         return None
@@ -156,6 +157,8 @@ def infer_detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]
 
 def explain_undecided(known: Evidence) -> str:
     """Return why the outputs are compared as arrays, where only their shapes are those of a detector."""
+    if empty := [name for name, array in known.outputs.items() if not array.size]:
+        return f"{empty[0]} is empty for every sample: bring samples that show something, prepared as the model expects"
     if known.real or not next(infer_detection(known, True), None):
         return ""
     reason = "the shapes are those of a detector, which random samples do not prove"

@@ -1,7 +1,5 @@
 """Put the rows of a set in the order of the expected ones, so that rounding that swaps two boxes is no difference."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
@@ -9,6 +7,7 @@ from scipy.spatial.distance import cdist
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.ragged import paired
+from gauntlet.core.signature import Signature
 from gauntlet.metrics.error_metrics import output_scale
 
 SAME = 1e-4
@@ -17,12 +16,12 @@ FAR = 1e3
 """Of a value from padding, which no other value is near."""
 
 
-def in_expected_order(actual: NamedArrays, expected: NamedArrays, sets: Sequence[str]) -> NamedArrays:
-    """Return the outputs, by name and of shape (n, ...), with the rows of `sets`, shape (n, rows, ...), matched.
+def in_expected_order(actual: NamedArrays, expected: NamedArrays, signature: Signature | None) -> NamedArrays:
+    """Return the outputs, by name and of shape (n, ...), with the rows of sets, shape (n, rows, ...), matched.
 
     The sum of all differences is the least (Kuhn, The Hungarian Method, 1955). The outputs of a set share their rows.
     """
-    pairs = {name: paired(actual[name], expected[name])[:2] for name in sets}
+    pairs = {name: paired(actual[name], expected[name])[:2] for name in (signature.sets if signature else ())}
     rows = {pair[1].shape[:2] for pair in pairs.values() if pair[1].ndim > 1}
     pairs = {name: pair for name, pair in pairs.items() if pair[0].shape == pair[1].shape and pair[1].ndim > 1}
     if not pairs or len(rows) > 1:
