@@ -38,7 +38,7 @@ def paired(actual: Array, expected: Array) -> tuple[Array, Array, npt.NDArray[np
 
 
 def comparable(outputs: Sequence[Array], expected: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """Return pairs of outputs in one shape, with 0 as the padding; none where one is missing or has another shape."""
+    """Return pairs of outputs in one shape, with 0 as floats' padding; none if one is missing or has another shape."""
     pairs = [paired(*pair) for pair in zip(outputs, expected, strict=False)]
     if len(outputs) != len(expected) or any(one.shape != other.shape for one, other, _ in pairs):
         return []
@@ -81,7 +81,7 @@ def _is_value(array: Array) -> npt.NDArray[np.bool_]:
 
 
 def _with_zeros(array: Array) -> Array:
-    return np.asarray(np.where(_is_value(array), array, np.zeros((), array.dtype)))
+    return np.asarray(np.where(np.isnan(array), 0, array)) if array.dtype.kind == "f" else array
 
 
 def _padding(array: Array) -> float | int | str:

@@ -71,7 +71,7 @@ class BatchedInference:
         else:
             with ThreadPoolExecutor(at_once) as pool:
                 parts = list(pool.map(call, starts))
-        return {name: self._joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
+        return {name: self.joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
 
     def _call(self, names: list[str], batch: int, start: int) -> list[Array]:
         feed = self.feed(start, batch)
@@ -99,7 +99,8 @@ class BatchedInference:
             )
         return array[:kept]
 
-    def _joined(self, name: str, parts: list[Array]) -> Array:
+    def joined(self, name: str, parts: list[Array]) -> Array:
+        """Return one output for all samples, shape (n, ...), from what each call returned."""
         if self.one_sample_per_call or (self.fixed_batch == 1 and any(part.shape[:1] != (1,) for part in parts)):
             parts = [part[None] for part in parts]
         if len({part.ndim for part in parts}) > 1:
