@@ -28,9 +28,10 @@ def joined_samples(parts: Sequence[Array]) -> Array:
 def paired(actual: Array, expected: Array) -> tuple[Array, Array, npt.NDArray[np.bool_] | None]:
     """Return outputs, shape (n, ...), in one shape, and for which samples both have the same lengths.
 
-    They are returned as they are, and None, where none is ragged, or they have no shape in common.
+    They are returned as they are, and None, where none is ragged, or they have no shape in common. NaN at the end of
+    an output is no padding where the expected one has the same shape, and none.
     """
-    ragged = is_ragged(actual) or is_ragged(expected)
+    ragged = is_ragged(expected) or (actual.shape != expected.shape and is_ragged(actual))
     if not ragged or len(actual) != len(expected) or abs(actual.ndim - expected.ndim) > 1:
         return actual, expected, None
     one, other = np.split(joined_samples([actual, expected]), 2)
@@ -81,7 +82,14 @@ def _is_value(array: Array) -> npt.NDArray[np.bool_]:
 
 
 def _with_zeros(array: Array) -> Array:
-    return np.asarray(np.where(np.isnan(array), 0, array)) if array.dtype.kind == "f" else array
+    """Return floats with 0 as the padding."""
+    if array.dtype.kind != "f":
+        return array
+    inside = np.ones(array.shape, bool)
+    for axis, ends in enumerate(_lengths(array).T, start=1):
+        others = tuple(other for other in range(1, array.ndim) if other != axis)
+        inside &= np.expand_dims(np.arange(array.shape[axis]) < ends[:, None], others)
+    return np.asarray(np.where(inside, array, 0))
 
 
 def _padding(array: Array) -> float | int | str:
