@@ -39,11 +39,17 @@ def paired(actual: Array, expected: Array) -> tuple[Array, Array, npt.NDArray[np
 
 
 def comparable(outputs: Sequence[Array], expected: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """Return pairs of outputs in one shape, with 0 as floats' padding; none if one is missing or has another shape."""
+    """Return pairs of outputs in one shape; none where one is missing or has another shape.
+
+    Floats of a sample with another length than expected are 0, so that all of them are noise.
+    """
     pairs = [paired(*pair) for pair in zip(outputs, expected, strict=False)]
     if len(outputs) != len(expected) or any(one.shape != other.shape for one, other, _ in pairs):
         return []
-    return [(a, b) if alike is None else (_with_zeros(a), _with_zeros(b)) for a, b, alike in pairs]
+    for one, other, alike in pairs:
+        if alike is not None and other.dtype.kind == "f":
+            one[~alike], other[~alike] = 0, np.nan_to_num(other[~alike])
+    return [(one, other) for one, other, _ in pairs]
 
 
 def is_ragged(array: Array) -> bool:
@@ -54,12 +60,6 @@ def is_ragged(array: Array) -> bool:
 def without_padding(sample: Array) -> Array:
     """Return one sample, shape (...), without its padding."""
     return sample[tuple(map(slice, _lengths(sample[None])[0]))] if is_ragged(sample[None]) else sample
-
-
-def open_shape(array: Array) -> tuple[int | str, ...]:
-    """Return the lengths of a sample's axes, in an array of shape (n, ...), and "any" where they differ."""
-    fixed = (_lengths(array) == array.shape[1:]).all(axis=0) if is_ragged(array) else [True] * (array.ndim - 1)
-    return tuple(length if same else "any" for length, same in zip(array.shape[1:], fixed, strict=True))
 
 
 def _lengths(array: Array) -> npt.NDArray[np.int64]:
@@ -79,17 +79,6 @@ def _padded(array: Array, longest: tuple[int, ...]) -> Array:
 
 def _is_value(array: Array) -> npt.NDArray[np.bool_]:
     return ~np.isnan(array) if array.dtype.kind == "f" else np.asarray(array != _padding(array))
-
-
-def _with_zeros(array: Array) -> Array:
-    """Return floats with 0 as the padding."""
-    if array.dtype.kind != "f":
-        return array
-    inside = np.ones(array.shape, bool)
-    for axis, ends in enumerate(_lengths(array).T, start=1):
-        others = tuple(other for other in range(1, array.ndim) if other != axis)
-        inside &= np.expand_dims(np.arange(array.shape[axis]) < ends[:, None], others)
-    return np.asarray(np.where(inside, array, 0))
 
 
 def _padding(array: Array) -> float | int | str:

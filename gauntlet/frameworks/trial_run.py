@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.ragged import open_shape
+from gauntlet.core.ragged import is_ragged
 from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
@@ -160,7 +160,7 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
             problems.append(one_line(error))
             continue
         specs = tuple(
-            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *open_shape(array)))
+            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *_axes(array)))
             for name, array in outputs.items()
         )
         trial = TrialRun(
@@ -173,6 +173,10 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         return trial.replace(states=_states(trial, samples, outputs))
     which = "random samples" if first is None else "the first samples"
     raise StageError(f"it fails on {which}: {problems[-1]}")
+
+
+def _axes(output: Array) -> tuple[int | str, ...]:
+    return tuple("any" if is_ragged(output) else length for length in output.shape[1:])
 
 
 def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> States:

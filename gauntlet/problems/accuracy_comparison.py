@@ -137,11 +137,8 @@ class AccuracyComparison(Frozen):
     @property
     def agreement(self) -> tuple[float, str]:
         """The least share that agrees, and of what; 1 where nothing is counted."""
-        shares = [
-            (float(o.agreement), f"share of {o.counted} in output '{o.output}'")
-            for o in self.outputs
-            if o.agreement is not None
-        ]
+        text = "share of {0.counted} in output '{0.output}'"
+        shares = [(float(o.agreement), text.format(o)) for o in self.outputs if o.agreement is not None]
         return min(shares + ([] if self.kept is None else [(float(self.kept), self.differences)]), default=(1.0, ""))
 
 
@@ -230,13 +227,17 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
 
 def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, predicted: bool) -> OutputQuality:
     """Compare an output value by value; classes that are `predicted` are judged as predictions alone."""
-    actual, expected, alike = paired(actual, expected)
-    counted = "equal values" if alike is None else "samples of equal length (in integers, of equal values, too)"
-    if expected.dtype.kind == "f":
-        noise, share = output_noise(actual, expected), None if alike is None else float(alike.mean())
-        return OutputQuality(
-            output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place, agreement=share, counted=counted
-        )
-    share = None if predicted else float(np.mean(actual == expected)) if expected.size else 1.0
-    share = share if alike is None else top1_agreement(actual, expected)
-    return OutputQuality(output=name, read=read, agreement=share, counted=counted)
+    one, other, alike = paired(actual, expected)
+    is_float, counted, share = expected.dtype.kind == "f", "equal values", None
+    if alike is not None and not expected.size:
+        counted, share = "samples for which the FP32 model returns anything", 0.0
+    elif alike is not None:
+        counted = "samples of equal length (in integers, of equal values, too)"
+        share = float(alike.mean()) if is_float else top1_agreement(one, other)
+    elif not is_float and not predicted:
+        share = float(np.mean(actual == expected)) if expected.size else 1.0
+    quality = OutputQuality(output=name, read=read, agreement=share, counted=counted)
+    if not is_float:
+        return quality
+    noise = output_noise(one, other)
+    return quality.replace(sqnr_db=noise.sqnr_db, place=noise.place)

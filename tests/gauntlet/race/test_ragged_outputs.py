@@ -93,6 +93,14 @@ def test_share_of_samples_with_another_length_is_limited() -> None:
         assert "share of samples of equal length" in checks["accuracy.min_agreement"].detail
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_lists_that_are_empty_for_every_sample_prove_nothing(dtype: type) -> None:
+    nothing = {"kept": np.zeros((40, 0), dtype)}
+    checks = accuracy_checks(AccuracyLimits(), compare_accuracy(Golden({}, nothing), ARRAYS, nothing))
+    refused = {check.name: check.detail for check in checks if check.blocks}
+    assert "samples for which the FP32 model returns anything in output 'kept'" in refused["accuracy.min_agreement"]
+
+
 def cases_of_nan() -> dict[str, tuple[Array, Array]]:
     fixed = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     ragged = joined_samples([fixed[i : i + 1, : 3 + i % 4] for i in range(50)])
