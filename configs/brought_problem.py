@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES, MAX_BYTES = 32, 256 << 20
 """Of those that the model is run on, and of its outputs for them."""
+UNIT: dict[str, Any] = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
+"""How most detectors expect images."""
 FOLDER_TASKS = ("classification", "embedding")
 """Problems whose truth is the class of each sample, as folders of images tell it."""
 
@@ -79,7 +81,7 @@ def infer_meaning(
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
         if part["kind"] == "image-folder":
             if trial.preprocessing is None and problem.decode.kind in SCALED_TO_UNIT:
-                part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
+                part |= UNIT
             found = (add(part, problem, names) for add in kinds("recognized").values())
             return _described(problem, task) + next(found, "")
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
@@ -116,16 +118,27 @@ def _problem(
     trial = model.trial
     if task is None and trial.own is not None and trial.own.task != "arrays":
         return InferredProblem(trial.own.task, "the signature in the model says so", trial.own.primary_output)
-    try:
-        samples = _samples(part, arrays, trial)
+
+    def inferred(part: dict[str, Any]) -> InferredProblem:
+        samples, real = _samples(part, arrays, trial), part["kind"] != "synthetic"
         outputs = model.predict(samples)
-        real = part["kind"] != "synthetic"
-        problem = infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+        return infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+
+    try:
+        problem = inferred(part)
+        if problem.task == "arrays" and len(part.get("mean", ())) == len(UNIT["mean"]) and trial.preprocessing is None:
+            scaled = inferred(part | UNIT)  # a detector finds nothing in images that are prepared for others
+            problem = scaled if scaled.decode else problem
     except StageError as error:
+        first = trial.inputs[0]
+        batched = arrays[first.name].ndim == len(first.shape) if arrays else part["kind"] == "image-folder"
+        if model.graph is not None and trial.no_batch_axis and batched and isinstance(first.shape[0], str):
+            fix = f"make_dynamic_shape_fixed MODEL.onnx FIXED.onnx --dim_param {first.shape[0]} --dim_value 1"
+            raise ConfigError(f"{error}; or fix the batch to 1: python -m onnxruntime.tools.{fix}") from error
         if task is None or by_labels:  # the stages say more about it
             return InferredProblem(task or "arrays", f"the model was not run on the samples ({error})")
         raise ConfigError(f"--task {task}: {error}") from error
-    if task is None and trial.no_batch_axis and problem.task not in ("text", "detection"):
+    if task is None and trial.no_batch_axis and problem.task not in ("text", "detection", "arrays"):
         return InferredProblem("arrays", "each sample is a whole input")
     return _with_known_size(problem, part, trial, task)
 

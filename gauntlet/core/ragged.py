@@ -54,7 +54,7 @@ def comparable(outputs: Sequence[Array], expected: Sequence[Array]) -> list[tupl
 
 def is_ragged(array: Array) -> bool:
     """Return whether samples, shape (n, ...), have different lengths, or none has any value."""
-    return array.ndim > 1 and not (array.size and _is_value(array[(slice(None), *[-1] * (array.ndim - 1))]).all())
+    return array.ndim > 1 and not (array.size and _is_value(array.reshape(len(array), -1)[:, -1]).all())
 
 
 def without_padding(sample: Array) -> Array:
@@ -83,5 +83,6 @@ def _is_value(array: Array) -> npt.NDArray[np.bool_]:
 
 def _padding(array: Array) -> float | int | str:
     if array.dtype.kind in "iu":
-        return int(np.iinfo(array.dtype).min or np.iinfo(array.dtype).max)
-    return {"f": np.nan, "U": "\uffff"}.get(array.dtype.kind, -1)
+        limits = np.iinfo(array.dtype.name)
+        return limits.min or limits.max
+    return np.nan if array.dtype.kind == "f" else "\uffff" if array.dtype.kind == "U" else -1

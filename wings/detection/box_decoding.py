@@ -139,7 +139,7 @@ def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Flo
         scores, classes = (outputs[n].astype(np.float64).reshape(rows.shape[:2]) for n in (how.scores, how.classes))
     numbers = np.rint(np.nan_to_num(classes, nan=-1)) - how.first_class
     if how.count is not None:
-        numbers[np.arange(numbers.shape[1]) >= outputs[how.count].reshape(-1, 1)] = -1
+        numbers[np.arange(numbers.shape[1]) >= outputs[how.count].astype(np.float64).reshape(-1, 1)] = -1
     known = np.arange(1 + max(0, int(numbers.max(initial=0))))
     return boxes, np.where(numbers[:, :, None] == known, scores[:, :, None], -1)
 

@@ -20,8 +20,10 @@ LIKELY = 0.05
 """Score from which on a row is an object; others are padding, whose numbers mean nothing."""
 EDGE_NAMES = " ".join(EDGES)
 TOP_FIRST = "top left bottom right"
-ROWS = {6: (f"{EDGE_NAMES} score class", f"{EDGE_NAMES} class score")}
-ROWS[7] = tuple(f"image {columns}" for columns in reversed(ROWS[6]))
+ROWS = {
+    6: (f"{EDGE_NAMES} score class", f"{EDGE_NAMES} class score"),
+    7: (f"image {EDGE_NAMES} class score", f"image {EDGE_NAMES} score class"),
+}
 """By how many numbers a row has: YOLOv10 and, of seven, YOLOv7."""
 
 

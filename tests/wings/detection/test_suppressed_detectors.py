@@ -5,6 +5,7 @@ from pathlib import Path
 import detector_models
 import numpy as np
 import onnx
+import onnx_text
 import pytest
 from detector_models import SIDE, images, suppressed
 from small_images import write_pictures
@@ -12,6 +13,7 @@ from small_images import write_pictures
 from configs.brought_model import infer_config
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.truth import padded_boxes
@@ -130,3 +132,37 @@ def test_detector_that_finds_nothing_is_compared_as_arrays_and_says_why() -> Non
     outputs: NamedArrays = {"boxes": np.zeros((40, 0, 4), np.float32), "labels": np.zeros((40, 0), np.int64)}
     problem = infer_problem(SAMPLES, outputs)
     assert (problem.task, "boxes is empty for every sample" in problem.reason) == ("arrays", True)
+
+
+def test_model_whose_outputs_depend_on_the_number_of_samples_is_refused_and_told_how_to_fix_the_batch(
+    tmp_path: Path,
+) -> None:
+    model = onnx_text.model(
+        """search (float[n,8] x) => (int64[found,2] places)
+        { found = NonZero(x) places = Transpose<perm = [1, 0]>(found) }"""
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).integers(0, 2, (40, 8)).astype(np.float32))
+    with pytest.raises(ConfigError, match=r"not one entry per sample.*--dim_param n --dim_value 1"):
+        infer_config(tmp_path / "m.onnx", tmp_path / "x.npz", None, {})
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, tmp_path / "m.onnx")
+    assert "data" in infer_config(tmp_path / "m.onnx", tmp_path / "x.npz", None, {}).values
+
+
+def test_detector_that_finds_something_only_in_images_from_0_to_1_is_recognized(tmp_path: Path) -> None:
+    model, folder = suppressed(scale=8.0), write_pictures(tmp_path / "p", ".", count=20)
+    multiplied = next(node for node in model.graph.node if "chosen_scores" in node.output)
+    multiplied.input[0] = "scores_from_0_to_1"
+    place = list(model.graph.node).index(multiplied)
+    onnx_text.extend(
+        model,
+        """<float zero_level = {0}> {
+            darkest = ReduceMin<keepdims = 0>(images) below = Less(darkest, zero_level) within = Not(below)
+            factor = Cast<to = 1>(within) scores_from_0_to_1 = Mul(all_scores, factor)
+        }""",
+        place,
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    values = infer_config(tmp_path / "m.onnx", folder, None, {}).values["data"]
+    assert (values["task"], values["decode"]["kind"], values["mean"]) == ("detection", "suppressed", [0.0] * 3)
