@@ -166,3 +166,8 @@ def test_detector_that_finds_something_only_in_images_from_0_to_1_is_recognized(
     onnx.save(model, tmp_path / "m.onnx")
     values = infer_config(tmp_path / "m.onnx", folder, None, {}).values["data"]
     assert (values["task"], values["decode"]["kind"], values["mean"]) == ("detection", "suppressed", [0.0] * 3)
+
+
+def test_detector_of_images_in_bytes_is_recognized() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, SIDE, SIDE, 3), np.uint8)
+    assert infer_problem({"image": pixels}, outputs_of(suppressed("tensorflow"))).task == "detection"
