@@ -131,6 +131,8 @@ def _are_names(labels: Array, names: tuple[str, ...], trial: TrialRun) -> bool:
 def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return the part `data` for a folder of images, with the preprocessing that is known or assumed."""
     spec = trial.inputs[0]
+    if len(spec.shape) == 3 and trial.no_batch_axis:
+        spec = spec.replace(shape=("batch", *spec.shape))
     layout = trial.layout if trial.layout != "none" else layout_of(spec.shape)
     if len(trial.inputs) > 1 or layout is None or not spec.dtype.startswith("float"):
         taken = "; ".join(f"{each.name} {describe(each)}" for each in trial.inputs)

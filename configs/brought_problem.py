@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT
+from gauntlet.core.box_decoding import SCALED_TO_UNIT
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES, MAX_BYTES = 32, 256 << 20
 """Of those that the model is run on, and of its outputs for them."""
-TRUTH = {"detection": "boxes", "segmentation": "masks"}
-"""Problem -> what a folder has beside its images."""
+UNIT: dict[str, Any] = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
+"""How most detectors expect images."""
 FOLDER_TASKS = ("classification", "embedding")
 """Problems whose truth is the class of each sample, as folders of images tell it."""
 
@@ -73,7 +73,7 @@ def infer_meaning(
         )
     problem = _problem(model, part, arrays, len(names), task or truth, by_labels=task is None and truth is not None)
     if problem.task == "arrays" and task is None and part["kind"] == "image-folder":
-        problem = _masked(model, part, len(names)) or problem
+        problem = _masked(model, part, names, problem)
     if names and problem.labels and len(names) != len(problem.labels):
         raise ConfigError(f"--labels: {len(names)} labels, but the outputs are of {len(problem.labels)} classes")
     if problem.task != "arrays" or task is not None:
@@ -82,57 +82,26 @@ def infer_meaning(
         part |= {"labels": list(labels)} if problem.task != "arrays" else {}
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
+        if part["kind"] == "image-folder" and trial.preprocessing is None and problem.decode.kind in SCALED_TO_UNIT:
+            part |= UNIT
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
-    found = _add_truth(part, trial, problem, names, len(labels)) if part["kind"] == "image-folder" else ""
-    return _described(problem, task) + found
+    add = kinds("recognized").get(problem.task) if part["kind"] == "image-folder" else None
+    return _described(problem, task) + (add(part, problem, names) if add else "")
 
 
-def _masked(model: BroughtModel, part: dict[str, Any], classes: int) -> InferredProblem | None:
-    """Return the segmentation that the masks beside a folder's images suggest, where outputs have its form."""
-    recognize = kinds("recognized").get("segmentation")
-    if recognize is None or not recognize(Path(part["path"]))[0]:
-        return None
+def _masked(
+    model: BroughtModel, part: dict[str, Any], names: tuple[str, ...], problem: InferredProblem
+) -> InferredProblem:
+    """Return the segmentation that masks beside a folder's images suggest, where outputs have its form."""
+    path = Path(part["path"])
+    if "segmentation" not in kinds("recognized") or not any((*path.glob("masks"), *path.glob("*/masks"))):
+        return problem
     try:
-        found = _problem(model, part, None, classes, "segmentation", by_labels=False)
+        found = _problem(model, part, None, len(names), "segmentation", by_labels=False)
     except ConfigError:
-        return None
+        return problem
     return replace(found, reason=found.reason.replace("as requested", "as the folder's masks suggest"))
-
-
-def _add_truth(
-    part: dict[str, Any], trial: TrialRun, problem: InferredProblem, named: tuple[str, ...], classes: int
-) -> str:
-    """Let images be prepared as such a model expects, with the boxes or masks of their folder; return what was found.
-
-    `named` are the classes that the user names, and `classes` how many the model has, or 0 where that is unknown.
-
-    Raises:
-        ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
-    """
-    if trial.preprocessing is None and problem.decode is not None and problem.decode.kind in ONE_OUTPUT:
-        part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
-    recognize, what = kinds("recognized").get(problem.task), TRUTH.get(problem.task, "")
-    try:
-        found, names = recognize(Path(part["path"])) if recognize else ({}, ())
-    except StageError as error:
-        raise ConfigError(f"--data {error}") from error
-    if not found:
-        return ""
-    if all(map(str.isdecimal, names)):  # the folder names none
-        names = tuple(map(str, range(max(classes, len(names)))))
-    elif unknown := [name for name in names if named and name not in named]:
-        raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
-    else:
-        names = named or names
-    if len(names) != classes:
-        return f"; the folder's {what} of {len(names)} classes are left out, because the model has {classes}"
-    part["resize"] = part.get("resize", "stretch")
-    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
-    part["labels"] = list(names)
-    for key in ("labelled", "task"):
-        part.pop(key, None)
-    return f"; judged by the folder's {what}" + ("" if named else ", whose classes are ASSUMED to be in its order")
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:
@@ -164,16 +133,27 @@ def _problem(
     trial = model.trial
     if task is None and trial.own is not None and trial.own.task != "arrays":
         return InferredProblem(trial.own.task, "the signature in the model says so", trial.own.primary_output)
-    try:
-        samples = _samples(part, arrays, trial)
+
+    def inferred(part: dict[str, Any]) -> InferredProblem:
+        samples, real = _samples(part, arrays, trial), part["kind"] != "synthetic"
         outputs = model.predict(samples)
-        real = part["kind"] != "synthetic"
-        problem = infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+        return infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+
+    try:
+        problem = inferred(part)
+        if problem.task == "arrays" and len(part.get("mean", ())) == len(UNIT["mean"]) and trial.preprocessing is None:
+            scaled = inferred(part | UNIT)  # a detector finds nothing in images that are prepared for others
+            problem = scaled if scaled.decode else problem
     except StageError as error:
+        first = trial.inputs[0]
+        batched = arrays[first.name].ndim == len(first.shape) if arrays else part["kind"] == "image-folder"
+        if model.graph is not None and trial.no_batch_axis and batched and isinstance(first.shape[0], str):
+            fix = f"make_dynamic_shape_fixed MODEL.onnx FIXED.onnx --dim_param {first.shape[0]} --dim_value 1"
+            raise ConfigError(f"{error}; or fix the batch to 1: python -m onnxruntime.tools.{fix}") from error
         if task is None or by_labels:  # the stages say more about it
             return InferredProblem(task or "arrays", f"the model was not run on the samples ({error})")
         raise ConfigError(f"--task {task}: {error}") from error
-    if task is None and trial.no_batch_axis and problem.task != "text":
+    if task is None and trial.no_batch_axis and problem.task not in ("text", "detection", "arrays"):
         return InferredProblem("arrays", "each sample is a whole input")
     return _with_known_size(problem, part, trial, task)
 
@@ -182,7 +162,7 @@ def _with_known_size(
     problem: InferredProblem, part: dict[str, Any], trial: TrialRun, task: Task | None
 ) -> InferredProblem:
     """Return `arrays` for boxes that are shares of an image whose size the model leaves open."""
-    in_pixels = problem.decode is None or problem.decode.kind in IN_PIXELS or part["kind"] == "image-folder"
+    in_pixels = problem.decode is None or problem.decode.in_pixels or part["kind"] == "image-folder"
     if in_pixels or all(isinstance(axis, int) for axis in trial.inputs[0].shape[1:]):
         return problem
     reason = "boxes are shares of an image whose size the model leaves open"

@@ -27,6 +27,8 @@ from serving.open_inference import DATATYPES
 from serving.settings import Limits
 
 NAME = re.compile(r"[\w.-]{1,128}")
+IMAGE_AXES = 3
+"""Of an image without a batch axis."""
 
 
 @dataclass(eq=False)
@@ -60,9 +62,10 @@ class ServedModel:
 
     @property
     def fixed_batch(self) -> int:
-        """The batch that the model's first axis fixes; 1 where it fixes none."""
-        axis = self.signature.inputs[0].shape[:1]
-        return axis[0] if axis and isinstance(axis[0], int) else 1
+        """The batch that the model's first axis fixes; 1 where it fixes none, or an image has no such axis."""
+        shape = self.signature.inputs[0].shape
+        one_image = self.takes_images and len(shape) == IMAGE_AXES
+        return shape[0] if shape and isinstance(shape[0], int) and not one_image else 1
 
     @classmethod
     def load(
@@ -123,6 +126,8 @@ class ServedModel:
         if self.max_batch:
             return [inputs], 0
         size = self.fixed_batch
+        if len(self.signature.inputs[0].shape) == IMAGE_AXES:
+            return [{k: v[index] for k, v in inputs.items()} for index in range(len(images))], 0
         padding = -len(images) % size
         padded = {k: np.concatenate([v, np.repeat(v[-1:], padding, axis=0)]) for k, v in inputs.items()}
         starts = range(0, len(images), size)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import onnx
 from pydantic import Field
 
@@ -13,6 +12,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
 from gauntlet.core.frozen import Number
+from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -110,7 +110,7 @@ def accuracy(
     parent = Golden.load(workspace.path(parent_golden)) if parent_golden else None
     split = read_split(workspace.path(test))
     parts = [_run(session, parallel_calls, part) for part in batches(split, 4 * BATCH)]
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    outputs = joined(parts)
     comparison = compare_accuracy(reference, signature, outputs, parent.test_outputs if parent else None)
     if comparison.change is not None:
         verdict, needed = resolve(comparison.change, config.max_accuracy_drop)

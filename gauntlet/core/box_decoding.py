@@ -7,37 +7,22 @@ from pydantic import Field, model_validator
 from gauntlet.core.frozen import Frozen
 
 ONE_OUTPUT = ("yolov8", "yolov5")
-IN_PIXELS = (*ONE_OUTPUT, "yolo-nas", "suppressed")
-"""Forms whose boxes do not depend on the size of the input."""
+SCALED_TO_UNIT = (*ONE_OUTPUT, "suppressed")
+"""Forms of detectors that mostly take pixels from 0 to 1."""
+ROW = "left top right bottom score class"
 
 
 class BoxDecoding(Frozen):
-    """The form of a detector's outputs, and which boxes among them are predictions.
-
-    - `fcos`: `scores` are logits for the cells of a grid over the image, shape (n, classes, rows, columns), and `boxes`
-      the logarithms of the distances, in cells, from a cell's center to the left, top, right and bottom edge of its
-      box, shape (n, 4, rows, columns) (Tian et al., FCOS, ICCV 2019).
-    - `ssd`: `scores` are probabilities, shape (n, boxes, 1 + classes), where class 0 is the background, and `boxes`
-      left, top, right and bottom edge as shares of the image, shape (n, boxes, 4) (Liu et al., SSD, ECCV 2016).
-    - `detr`: `scores` are logits, shape (n, boxes, classes + 1), where the last class is no object, and `boxes` center
-      x, center y, width and height as shares of the image, shape (n, boxes, 4) (Carion et al., DETR, ECCV 2020). There
-      is no suppression: each object has one box.
-    - `yolov8`: one output, shape (n, 4 + classes, boxes), or (n, boxes, 4 + classes) if `transposed`: center x,
-      center y, width and height in pixels of the input, then a probability per class.
-    - `yolov5`: one output, shape (n, boxes, 5 + classes): the same four numbers, the probability of an object, and that
-      of each class given an object.
-    - `yolo-nas`: `scores` are probabilities, shape (n, boxes, classes), and `boxes` left, top, right and bottom edge in
-      pixels of the input, shape (n, boxes, 4) (Aharon et al., Super-Gradients, 2023).
-    - `suppressed`: the suppression is part of the model, and the number of rows an image is fixed. Either one output,
-      shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class (Wang et al., YOLOv10,
-      NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes` (n, boxes), as of NVIDIA's
-      `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding.
-    """
+    """The form of a detector's outputs, which `wings.detection.box_decoding` explains, and which boxes count."""
 
     kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "yolo-nas", "suppressed"]
     scores: str = Field(description="output with the scores, or the only one")
     boxes: str | None = Field(None, description="output with the boxes; none where one output has all")
     classes: str | None = Field(None, description="of suppressed with three outputs: that with the classes")
+    columns: str = Field(ROW, description="of suppressed: the numbers of a row of the output with the boxes")
+    shares: bool = Field(False, description="of suppressed: edges are shares of the image, not pixels")
+    first_class: int = Field(0, ge=0, le=1, description="of suppressed: number of the first class")
+    count: str | None = Field(None, description="of suppressed: output with the number of rows that count")
     transposed: bool = Field(False, description="of yolov8: the output has a row for each box")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
     max_iou: float = Field(0.5, gt=0, le=1, description="IoU above which one of two boxes of a class is dropped")
@@ -48,6 +33,10 @@ class BoxDecoding(Frozen):
     def _names_fit(self) -> Self:
         if self.transposed and self.kind != "yolov8":
             raise ValueError(f"decode.kind {self.kind!r} with transposed: true; remove it: only yolov8 has two forms")
+        if missing := set(ROW.split()[: 4 if self.boxes else 6]) - set(self.columns.split()):
+            raise ValueError(f"decode.columns {self.columns!r} without {min(missing)}; name every number of a row")
+        if self.kind != "suppressed" and (self.columns != ROW or self.shares or self.first_class or self.count):
+            raise ValueError(f"decode.kind {self.kind!r} with columns, shares, first_class or count; remove them")
         if self.kind == "suppressed":
             if (self.boxes is None) != (self.classes is None):
                 names = f"boxes: {self.boxes} and classes: {self.classes}"
@@ -65,9 +54,9 @@ class BoxDecoding(Frozen):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that are read."""
-        return tuple(name for name in (self.scores, self.classes, self.boxes) if name is not None)
+        return tuple(name for name in (self.scores, self.count, self.classes, self.boxes) if name is not None)
 
     @property
-    def has_sets(self) -> bool:
-        """Whether the rows of an output are a set: noise may change their order, and means nothing value by value."""
-        return self.kind == "suppressed"
+    def in_pixels(self) -> bool:
+        """Whether boxes do not depend on the size of the input."""
+        return self.kind in (*ONE_OUTPUT, "yolo-nas") or (self.kind == "suppressed" and not self.shares)

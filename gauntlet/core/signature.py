@@ -117,6 +117,11 @@ class Signature(Frozen):
             return None
         return self.primary_output or (self.outputs[0].name if self.outputs else None)
 
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The outputs that hold a set of boxes: noise may change the order and the number of rows."""
+        return self.decode.outputs if self.decode is not None and self.decode.kind == "suppressed" else ()
+
     def write(self, model: "onnx.ModelProto") -> None:
         """Store the signature in the model's `metadata_props`, replacing an older one."""
         import onnx.helper
@@ -142,12 +147,6 @@ class Signature(Frozen):
             return cls.read(model)
         except StageError:
             return None
-
-
-def class_output_of(model: "onnx.ModelProto") -> str | None:
-    """Return the output of a classifier whose largest value is the predicted class; None for another model."""
-    signature = Signature.find(model)
-    return signature.class_output if signature else None
 
 
 def signature_from_graph(model: "onnx.ModelProto") -> Signature:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.ragged import joined
 from gauntlet.datasets.splits import Split
 
 REAL = "real"
@@ -127,7 +128,7 @@ def predict_split(
     indices = np.arange(len(split)) if chosen is None else chosen
     starts = range(0, len(indices), batch_size)
     parts = [predict(split.take(indices[start : start + batch_size])) for start in starts]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def random_like(real: NamedArrays, seed: int = 0, *, normal: bool = True) -> NamedArrays:

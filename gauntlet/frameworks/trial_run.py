@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.ragged import is_ragged
 from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
@@ -53,7 +54,8 @@ class TrialRun(Frozen):
         """The first output with a score for each of several classes; a state is none."""
         returned = {output for _, output in self.states}
         floats = (spec for spec in self.outputs if spec.dtype.startswith("float") and spec.name not in returned)
-        return next((s for s in floats if len(s.shape) == 2 and int(s.shape[1]) > 1 and not self.no_batch_axis), None)
+        rows = (spec for spec in floats if len(spec.shape) == 2 and not self.no_batch_axis)
+        return next((spec for spec in rows if isinstance(spec.shape[1], int) and spec.shape[1] > 1), None)
 
 
 def try_model(model: Path, shapes: Shapes) -> TrialRun:
@@ -159,7 +161,7 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
             problems.append(one_line(error))
             continue
         specs = tuple(
-            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *array.shape[1:]))
+            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *_axes(array)))
             for name, array in outputs.items()
         )
         trial = TrialRun(
@@ -172,6 +174,10 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         return trial.replace(states=_states(trial, samples, outputs))
     which = "random samples" if first is None else "the first samples"
     raise StageError(f"it fails on {which}: {problems[-1]}")
+
+
+def _axes(output: Array) -> tuple[int | str, ...]:
+    return tuple("any" if is_ragged(output) else length for length in output.shape[1:])
 
 
 def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> States:
@@ -191,13 +197,15 @@ def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     single = batched_inference(session, samples)
     alone, together = single.run(1), single.run(TRIED)
     for name, array in alone.items():
-        if array.dtype.kind == "f":
+        same = array.shape == together[name].shape
+        if same and array.dtype.kind == "f":
             scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
-            if not np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True):
-                raise StageError(
-                    f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model "
-                    "in evaluation mode (PyTorch's eval()), or for a batch of one"
-                )
+            same = np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True)
+        if not same:
+            raise StageError(
+                f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model in "
+                "evaluation mode (PyTorch's eval()), or for a batch of one"
+            )
     return alone
 
 

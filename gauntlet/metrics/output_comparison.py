@@ -11,6 +11,9 @@ from pydantic import Field, PositiveInt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.kinds import kinds
+from gauntlet.core.ragged import comparable, paired
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
 from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error, output_scale, top1_agreement
 from gauntlet.runtime.batched_inference import batched_inference
@@ -89,8 +92,8 @@ class OutputDifference(Frozen):
         "for integers, booleans and strings"
     )
     top1_agreement: Number | None = Field(
-        description="share of samples with the same best class, or with equal integers, booleans or strings; None for "
-        "floats that are not the scores of a classifier"
+        description="share of samples with the same best class, with equal integers, booleans or strings, or with the "
+        "expected length; None for floats of fixed length that are not the scores of a classifier"
     )
     rounding: Number = Field(0.0, description="relative error that float16 itself explains; 0 for other types")
 
@@ -132,12 +135,13 @@ class OutputComparison:
 
 
 def compare_outputs(
-    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], class_output: str | None = None
+    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], signature: Signature | None = None
 ) -> OutputComparison:
     """Run the first samples of every case at every batch size, and compare with the expected outputs.
 
-    `class_output` is the output whose largest value is the predicted class, if the model is a classifier.
+    The `signature` tells the output whose largest value is the predicted class, and those that hold a set.
     """
+    class_output = signature.class_output if signature else None
     rows: list[OutputDifference] = []
     failures: list[str] = []
     worst: list[WorstSample] = []
@@ -152,6 +156,8 @@ def compare_outputs(
             try:
                 actual = inference.run(batch)
                 _require_shapes(actual, expected)
+                for ordered in kinds("ordered").values():
+                    actual = ordered(actual, expected, signature)
             except StageError as error:
                 failures.append(f"{data} inputs, batch {batch}: {error}")
                 continue
@@ -164,7 +170,7 @@ def compare_outputs(
 
 
 def batch_noise(
-    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], class_output: str | None = None
+    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], signature: Signature | None = None
 ) -> BatchNoise:
     """Return the difference of a model's float outputs at each batch size from those of all samples in one call.
 
@@ -176,7 +182,7 @@ def batch_noise(
         inputs = first_samples(case.inputs, limits.samples)
         own[data] = GoldenCase(inputs, batched_inference(session, inputs).run(limits.samples))
     errors, agreements = dict[str, float](), dict[str, float]()
-    for row in compare_outputs(limits, session, own, class_output).rows:
+    for row in compare_outputs(limits, session, own, signature).rows:
         if row.max_rel_error is None:
             continue
         errors[row.output] = float(np.maximum(errors.get(row.output, 0.0), row.max_rel_error))  # keeps NaN
@@ -187,18 +193,23 @@ def batch_noise(
 
 def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
     for name, array in expected.items():
-        shape = actual[name].shape if name in actual else "missing"
-        if shape != array.shape:
-            raise StageError(f"'{name}' is {shape}, not {array.shape}")
+        if name not in actual or not comparable([actual[name]], [array]):
+            raise StageError(f"'{name}' is {actual[name].shape if name in actual else 'missing'}, not {array.shape}")
 
 
 def output_difference(
     data: str, batch: int, name: str, actual: Array, expected: Array, *, is_class: bool = False
 ) -> OutputDifference:
-    """Compare one output, shape (n, ...), with the expected one; `is_class` if its largest value is a class."""
-    is_float, agreement = expected.dtype.kind == "f", None
+    """Compare one output, shape (n, ...), with the expected one; `is_class` if its largest value is a class.
+
+    Of a ragged one, errors are those of the samples with the expected length.
+    """
+    actual, expected, alike = paired(actual, expected)
+    is_float, agreement = expected.dtype.kind == "f", None if alike is None else float(alike.mean())
     if is_class or not is_float:
         agreement = top1_agreement(actual, expected) if expected.size else 1.0
+    if alike is not None:
+        actual, expected = actual[alike], expected[alike]
     return OutputDifference(
         data=data,
         output=name,
@@ -217,6 +228,7 @@ def _half_rounding(expected: Array) -> float:
 
 def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> WorstSample:
     scale = 1.0 if expected.dtype.kind == "U" else output_scale(expected)
+    actual, expected, _ = paired(actual, expected)
     errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)]) / scale
     errors = np.where(np.isnan(errors), np.inf, errors)
     index = int(np.argmax(errors))

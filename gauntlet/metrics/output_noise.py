@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
+from gauntlet.core.ragged import comparable, paired
 from gauntlet.metrics.error_metrics import differences, finite
 
 Floats = npt.NDArray[np.float64]
@@ -34,13 +35,16 @@ class OutputNoise:
 
 
 def output_noise(actual: Array, expected: Array) -> OutputNoise:
-    """Compare outputs of shape (n, ...), of one shape, with the expected ones.
+    """Compare outputs of shape (n, ...), of one shape, with the expected ones; of ragged ones, those of equal length.
 
     The signal is what the expected output varies by over the samples: an output that is the same for every sample has
     at most 0 dB. Where the expected one itself does not vary, or there is one sample, the signal is its level.
     """
+    actual, expected, alike = paired(actual, expected)
+    if alike is not None:
+        actual, expected = actual[alike], expected[alike]
     signal, level, noise = _energies(actual, expected)
-    if math.isnan(noise.sum()):
+    if math.isnan(noise.sum()) or not len(expected):
         return OutputNoise(math.nan)
     whole = signal.sum() or level.sum()
     values = [OutputNoise(float(_decibels(whole, noise.sum())))]
@@ -57,9 +61,8 @@ def worst_noise_db(outputs: Sequence[Array], expected: Sequence[Array]) -> float
 
     Other outputs than floats count only where there are no floats: they are equal (infinite) or not (-infinite).
     """
-    if [array.shape for array in outputs] != [array.shape for array in expected]:
+    if not (pairs := comparable(outputs, expected)):
         return math.nan
-    pairs = list(zip(outputs, expected, strict=True))
     floats = [output_noise(*pair).sqnr_db for pair in pairs if pair[1].dtype.kind == "f"]
     equal = math.inf if all(np.array_equal(*pair) for pair in pairs) else -math.inf
     return float(np.min(floats)) if floats else equal

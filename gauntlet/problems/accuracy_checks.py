@@ -148,8 +148,7 @@ def case_noise_check(
     `run` returns the candidate's outputs for some inputs; `cases` hold those that its noise is measured against.
     Outputs whose rows are a set of boxes have no SQNR.
     """
-    decode, read = problem.signature.decode, problem.outputs_read
-    sets = decode.outputs if decode is not None and decode.has_sets else ()
+    read, sets = problem.outputs_read, problem.signature.sets
     noise: dict[tuple[str, str], float] = {}
     for title, case in cases.items():
         floats = [name for name, array in case.outputs.items() if array.dtype.kind == "f" and name not in sets]

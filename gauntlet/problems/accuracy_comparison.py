@@ -14,6 +14,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_scores import (
@@ -23,6 +24,7 @@ from gauntlet.metrics.class_scores import (
     largest_class_drop,
     largest_recall_drop,
 )
+from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import pair_accuracies
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange
@@ -78,14 +80,15 @@ class Flip(Frozen):
 class OutputQuality(Frozen):
     """One output of the candidate against that of the network it was made from: the FP32 or a pruned model.
 
-    Float outputs have an SQNR, unless their rows are a set of boxes; all others have an agreement.
+    Float outputs have an SQNR, unless their rows are a set of boxes; all others have an agreement, and ragged ones too.
     """
 
     output: str
     read: bool = Field(False, description="whether predictions, or the next step of the model, are read from it")
     sqnr_db: Number | None = Field(None, description="of the whole output, or of its worst slices if that is less")
     place: str = Field("", description="the slice that it is of; empty for the whole output")
-    agreement: Number | None = Field(None, description="share of equal values")
+    agreement: Number | None = Field(None, description="share of what `counted` says")
+    counted: str = Field("equal values", description="what `agreement` is a share of")
 
 
 class AccuracyComparison(Frozen):
@@ -132,8 +135,8 @@ class AccuracyComparison(Frozen):
     @property
     def agreement(self) -> tuple[float, str]:
         """The least share that agrees, and of what; 1 where nothing is counted."""
-        text = "share of equal values in output"
-        shares = [(float(o.agreement), f"{text} '{o.output}'") for o in self.outputs if o.agreement is not None]
+        text = "share of {0.counted} in output '{0.output}'"
+        shares = [(float(o.agreement), text.format(o)) for o in self.outputs if o.agreement is not None]
         return min(shares + ([] if self.kept is None else [(float(self.kept), self.differences)]), default=(1.0, ""))
 
 
@@ -148,7 +151,7 @@ def compare_accuracy(
         StageError: when an output is missing, or has another shape than the FP32 model's.
     """
     expected, labels = reference.test_outputs, reference.labels
-    _require_shapes(actual, expected)
+    _require_shapes(actual, expected, signature.sets)
     signature = signature.replace(primary_output=signature.primary_output or next(iter(expected)))
     problem = problem_of(signature, labels)
     before, after = (problem.predictions_of(dict(arrays)) for arrays in (expected, actual))
@@ -157,18 +160,17 @@ def compare_accuracy(
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
     predicted = problem.outputs_read if before is not None and after is not None else ()
     read = {*predicted, *(output for _, output in signature.states)}  # the model itself reads a state
-    sets = signature.decode.outputs if signature.decode is not None and signature.decode.has_sets else ()
     outputs = tuple(
         _compare_values(name, actual[name], (own or expected)[name], read=name in read, predicted=name in predicted)
         for name in expected
-        if name not in sets
+        if name not in signature.sets
     )
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 
 
-def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    for name, array in expected.items():
-        if name not in actual or actual[name].shape != array.shape:
+def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array], sets: tuple[str, ...]) -> None:
+    for name, array in expected.items():  # a set may have any number of rows
+        if name not in actual or not (name in sets or comparable([actual[name]], [array])):
             shape = list(actual[name].shape) if name in actual else "missing"
             raise StageError(f"output {name!r} is {shape}; the FP32 model's has shape {list(array.shape)}")
 
@@ -223,8 +225,17 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
 
 def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, predicted: bool) -> OutputQuality:
     """Compare an output value by value; classes that are `predicted` are judged as predictions alone."""
-    if expected.dtype.kind == "f":
-        noise = output_noise(actual, expected)
-        return OutputQuality(output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place)
-    share = None if predicted else float(np.mean(actual == expected)) if expected.size else 1.0
-    return OutputQuality(output=name, read=read, agreement=share)
+    one, other, alike = paired(actual, expected)
+    is_float, counted, share = expected.dtype.kind == "f", "equal values", None
+    if alike is not None and not expected.size:
+        counted, share = "samples for which the FP32 model returns anything", 0.0
+    elif alike is not None:
+        counted = "samples of equal length (in integers, of equal values, too)"
+        share = float(alike.mean()) if is_float else top1_agreement(one, other)
+    elif not is_float and not predicted:
+        share = float(np.mean(actual == expected)) if expected.size else 1.0
+    quality = OutputQuality(output=name, read=read, agreement=share, counted=counted)
+    if not is_float:
+        return quality
+    noise = output_noise(one, other)
+    return quality.replace(sqnr_db=noise.sqnr_db, place=noise.place)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.ragged import without_padding
 from gauntlet.problems.base import Problem
 from gauntlet.problems.prediction import Prediction
 
@@ -35,7 +36,9 @@ class Arrays(Problem):
     def decode(self, outputs: NamedArrays) -> Iterator[ArraysPrediction]:
         """Yield the outputs of each sample."""
         for index in range(len(next(iter(outputs.values())))):
-            yield ArraysPrediction(outputs={name: array[index].tolist() for name, array in outputs.items()})
+            yield ArraysPrediction(
+                outputs={name: without_padding(array[index]).tolist() for name, array in outputs.items()}
+            )
 
     @property
     def outputs_read(self) -> tuple[str, ...]:

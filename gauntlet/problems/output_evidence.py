@@ -128,6 +128,8 @@ class InferredProblem:
     decode: BoxDecoding | None = None
     labels: tuple[str, ...] = ()
     """Numbers, or placeholder characters, where the problem needs a name for each class."""
+    min_classes: int = 0
+    """Of a detector that does not limit them: as many as the samples show."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Evidence:
     def image_axes(self) -> tuple[int, int, int] | None:
         """Axes of the channels, the rows and the columns of the first input; None where it is no image."""
         first = next(iter(self.inputs.values()))
-        if first.ndim != 4 or first.dtype.kind != "f":
+        if first.ndim != 4 or first.dtype.kind not in "fu":
             return None
         layouts = ((1, 2, 3), (3, 1, 2))
         return next((axes for axes in layouts if first.shape[axes[0]] in (1, 3)), None)

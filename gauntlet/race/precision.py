@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from gauntlet.core.arrays import Array
+from gauntlet.core.ragged import comparable
 from gauntlet.metrics.error_metrics import sqnr_db
 from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
@@ -39,9 +40,8 @@ def worst_sqnr_db(outputs: Sequence[Array], expected: Sequence[Array], least: fl
         least: compare probabilities by their logarithms, clipped at this value. Where a Softmax saturates, the noise of
             7 bits of mantissa is 119 dB away.
     """
-    if [array.shape for array in outputs] != [array.shape for array in expected]:
+    if not (pairs := comparable(outputs, expected)):
         return math.nan
-    pairs = list(zip(outputs, expected, strict=True))
     floats = [pair for pair in pairs if pair[1].dtype.kind == "f"]
     if not floats:
         return math.inf if all(np.array_equal(*pair) for pair in pairs) else -math.inf

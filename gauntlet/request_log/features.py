@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.ragged import is_ragged, without_padding
 from gauntlet.core.signature import IMAGE_SCALE, Signature
 from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.metrics.error_metrics import scores_per_class
@@ -132,5 +133,8 @@ def _moments(array: Array) -> Floats:
     """Return each sample's mean and standard deviation, shape (n, 2); NaN where there are no numbers."""
     if array.dtype.kind not in "fiub":
         return np.full((len(array), 2), np.nan)
+    if is_ragged(array):
+        own = [without_padding(sample).astype(np.float64) for sample in array]
+        return np.array([[sample.mean(), sample.std()] if sample.size else [np.nan] * 2 for sample in own])
     values = array.reshape(len(array), -1).astype(np.float64)
     return np.stack([values.mean(axis=1), values.std(axis=1)], axis=1)

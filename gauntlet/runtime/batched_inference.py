@@ -4,6 +4,9 @@
   each call has k samples; the last call is padded with copies, whose outputs are dropped.
 - An array with one axis more: each sample is a whole input (a state, a scalar, a sequence without a batch axis), and
   the model is called once per sample.
+
+Where a model fixes the batch to 1, an output that has not one row is that of the sample as a whole, as a detector's
+boxes. Outputs whose length depends on the sample are padded (`gauntlet.core.ragged`).
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +18,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays, require_range
 from gauntlet.core.errors import StageError
+from gauntlet.core.ragged import joined_samples
 
 DTYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
@@ -68,7 +72,7 @@ class BatchedInference:
         else:
             with ThreadPoolExecutor(at_once) as pool:
                 parts = list(pool.map(call, starts))
-        return {name: _joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
+        return {name: self.joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
 
     def _call(self, names: list[str], batch: int, start: int) -> list[Array]:
         feed = self.feed(start, batch)
@@ -87,14 +91,24 @@ class BatchedInference:
         rows = self.fixed_batch or kept
         array = np.asarray(value)
         array = array.astype(np.str_) if array.dtype == object else array
-        if self.one_sample_per_call:
-            return array[None]
+        if self.fixed_batch == 1:
+            return array
         if array.shape[:1] != (rows,):
             raise StageError(
                 f"output '{name}' has shape {array.shape} for {rows} samples, not one entry per sample. Fix: return it "
                 f"with the samples as its first axis, or leave it out; if the model has no batch axis, {ADD_AXIS}"
             )
         return array[:kept]
+
+    def joined(self, name: str, parts: list[Array]) -> Array:
+        """Return one output for all samples, shape (n, ...), from what each call returned."""
+        if self.one_sample_per_call or (self.fixed_batch == 1 and any(part.shape[:1] != (1,) for part in parts)):
+            parts = [part[None] for part in parts]
+        if len(parts) == 1:  # the runtime gives every call memory of its own
+            return parts[0]
+        if len({part.ndim for part in parts}) > 1:
+            raise StageError(f"output '{name}' changes its number of axes from call to call. Fix: leave it out")
+        return joined_samples(parts)
 
 
 def batched_inference(session: Any, samples: NamedArrays) -> BatchedInference:
@@ -136,15 +150,3 @@ def _converted(name: str, array: Array, kind: str) -> Array:
         raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}, which would lose information")
     require_range(name, array, dtype)
     return array.astype(dtype, copy=False)
-
-
-def _joined(name: str, parts: list[Array]) -> Array:
-    if len(parts) == 1:  # the runtime gives every call memory of its own
-        return parts[0]
-    shapes = sorted({str(part.shape[1:]) for part in parts})
-    if len(shapes) > 1:
-        raise StageError(
-            f"output '{name}' changes its shape from call to call ({', '.join(shapes[:3])}), so outputs cannot be "
-            "compared; remove that output from the model, or give inputs for which it keeps one shape"
-        )
-    return np.concatenate(parts)

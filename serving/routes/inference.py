@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, contextmanager
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.ragged import joined
 from gauntlet.images.decoding import decode_image
 from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.log_format import FAILURES, logged_id
@@ -75,6 +75,7 @@ async def _infer(request: Request, name: str, version: str | None = None) -> Res
             outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
             embedding = outputs.pop(EMBEDDING, None)
             content, headers = encode_response(call, outputs, model.name, model.version)
+        outputs = outputs if model.max_batch else _by_sample(outputs, model.fixed_batch)
         _succeeded(request, model, arrived, rows, call.inputs, outputs, embedding)
         return Response(content, headers=headers)
 
@@ -97,6 +98,7 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
             ]
+            parts = parts if model.max_batch else [_by_sample(part, model.fixed_batch) for part in parts]
             inputs, outputs = _joined(calls, padding), _joined(parts, padding)
             embedding = outputs.pop(EMBEDDING, None)
             predictions = [prediction.model_dump(mode="json") for prediction in model.predictor.decode(outputs, sizes)]
@@ -206,10 +208,15 @@ def _image_calls(
     return calls, padding, [(image.shape[0], image.shape[1]) for image in images]
 
 
+def _by_sample(outputs: NamedArrays, rows: int) -> NamedArrays:
+    """Return outputs of shape (n, ...): what a model of one sample a call returns without that axis is its whole."""
+    return {name: array if array.shape[:1] == (rows,) else array[None] for name, array in outputs.items()}
+
+
 def _joined(parts: list[NamedArrays], padding: int) -> NamedArrays:
     """Return the arrays of several calls as one each, without the padding of the last call."""
-    joined = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-    return {name: array[:-padding] for name, array in joined.items()} if padding else joined
+    whole = joined(parts)
+    return {name: array[:-padding] for name, array in whole.items()} if padding else whole
 
 
 def _succeeded(

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
@@ -65,7 +66,7 @@ class TargetAccuracy:
             parts = [predict(samples) for samples in batches(split, SAMPLES_AT_ONCE)]
             sequence = (own or golden).sequence
             steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature.states))
-        outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        outputs = joined(parts)
         facts = compare_accuracy(golden, signature, outputs, own.test_outputs if own else None)
         checks = accuracy_checks(self.limits, facts, "leave this target out: the same file is more accurate elsewhere")
         if sequence is not None:

@@ -9,7 +9,7 @@ from onnx.external_data_helper import convert_model_to_external_data, load_exter
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import Signature, class_output_of, signature_from_graph
+from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.output_comparison import BatchNoise, Tolerances, batch_noise
@@ -88,7 +88,7 @@ def _batch_noise(path: Path, source: onnx.ModelProto, golden: Golden, limits: To
     if precision_of(source)[0] == "float32":
         return None
     try:
-        return batch_noise(limits, open_session(path), golden.cases, class_output_of(source))
+        return batch_noise(limits, open_session(path), golden.cases, Signature.find(source))
     except StageError:  # the gates `structure` and `numerics` say the same of it
         return None
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.core.signature import class_output_of
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model.model_file import read_graph
@@ -29,7 +29,7 @@ class Proof:
     """Holds the models' weights; candidates are written beside them."""
     checker_error: str
     """What ONNX's checker says of the file as it came; empty for a valid file."""
-    class_output: str | None
+    signature: Signature | None
     """The output whose largest value is the predicted class."""
 
     @classmethod
@@ -44,7 +44,7 @@ class Proof:
             samples=samples,
             max_rel_error=limits.max_rel_error / STRICTER,
         )
-        return cls(cases, strict, folder, checker_error(model), class_output_of(read_graph(model)))
+        return cls(cases, strict, folder, checker_error(model), Signature.find(read_graph(model)))
 
     def failure(self, proto: onnx.ModelProto) -> tuple[str, float | None]:
         """Return why the model is not proven equal, empty if it is, and the largest difference of an output."""
@@ -53,7 +53,7 @@ class Proof:
         if not self.checker_error and (error := checker_error(path)):
             return f"not valid ONNX: {error}", None
         try:
-            comparison = compare_outputs(self.limits, open_source(path), self.cases, self.class_output)
+            comparison = compare_outputs(self.limits, open_source(path), self.cases, self.signature)
         except StageError as error:
             return one_line(error), None
         errors = [row.max_abs_error for row in comparison.rows]

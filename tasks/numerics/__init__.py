@@ -11,7 +11,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import class_output_of
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import RANDOM, REAL, Golden
 from gauntlet.metrics.output_comparison import (
@@ -54,8 +54,8 @@ class NumericsFacts(Facts):
 def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact) -> Report[NumericsFacts]:
     """Compare the model's outputs with the golden outputs, on real and on random inputs."""
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
-    class_output = class_output_of(read_graph(path))
-    comparison = compare_outputs(config, open_session(path), reference.cases, class_output)
+    signature = Signature.find(read_graph(path))
+    comparison = compare_outputs(config, open_session(path), reference.cases, signature)
     checks, divergence, rounding = _checks(config, comparison), None, dict[str, float]()
     if any(check.name == ERROR and not check.passed for check in checks):
         rounding = amplified_rounding(path, reference.cases, config)
@@ -132,7 +132,8 @@ def _is_rounding(comparison: OutputComparison, amplified: Mapping[str, float]) -
 def _is_right_as_written(config: Tolerances, path: Path, golden: Golden) -> bool:
     """Return whether the outputs are right without the runtime's graph optimizations."""
     try:
-        as_written = compare_outputs(config, open_session(path, level="off"), golden.cases)
+        session, signature = open_session(path, level="off"), Signature.find(read_graph(path))
+        as_written = compare_outputs(config, session, golden.cases, signature)
     except StageError:  # some types have kernels with optimizations alone
         return False
     return not as_written.failures and all(row.within(config) for row in as_written.rows)

@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import NOISE_FACTOR, NoisyTolerances, Tolerances, compare_outputs
 from gauntlet.onnx_model.model_file import read_graph
@@ -37,7 +38,7 @@ def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tol
         nudged = open_session(_nudged(onnx.load(model)).SerializeToString())
     except (StageError, ValueError):  # protobuf's own for a message that is too large
         return {}
-    comparison = compare_outputs(limits, nudged, own)
+    comparison = compare_outputs(limits, nudged, own, Signature.find(read_graph(model)))
     errors = dict[str, float]()
     for row in comparison.rows:
         if row.max_rel_error is not None:

@@ -19,7 +19,7 @@ from pydantic import Field
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.signature import class_output_of
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model.graph import required_inputs
@@ -121,7 +121,7 @@ class PassVerifier:
     cases: dict[str, GoldenCase]
     numerics: Tolerances
     max_slowdown: float
-    class_output: str | None
+    signature: Signature | None
 
     @classmethod
     def from_model(cls, original: Path, golden: Path, numerics: Tolerances, max_slowdown: float) -> Self:
@@ -129,7 +129,7 @@ class PassVerifier:
         session, count = open_session(original), numerics.samples
         inputs = {title: first_samples(case.inputs, count) for title, case in Golden.load(golden).cases.items()}
         cases = {title: GoldenCase(some, batched_inference(session, some).run(count)) for title, some in inputs.items()}
-        return cls(cases, numerics, max_slowdown, class_output_of(read_graph(original)))
+        return cls(cases, numerics, max_slowdown, Signature.find(read_graph(original)))
 
     def verify(self, graph_pass: GraphPass, model: Path, destination: Path) -> PassFacts:
         """Apply one pass, and accept or reject the result."""
@@ -154,7 +154,7 @@ class PassVerifier:
 
     def _compare(self, facts: PassFacts, model: Path) -> PassFacts:
         try:
-            comparison = compare_outputs(self.numerics, open_session(model), self.cases, self.class_output)
+            comparison = compare_outputs(self.numerics, open_session(model), self.cases, self.signature)
         except StageError as error:
             return facts.replace(broke="invalid", reason=one_line(error))
         errors = [row.max_abs_error for row in comparison.rows]

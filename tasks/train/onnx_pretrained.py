@@ -72,7 +72,7 @@ class OnnxModel(Training):
         others = OtherLengths() if self.input_sizes else cut_samples(predict, test, signature)
         sizes = resized_samples(test, self.input_sizes, signature) | others.cases
         cases = golden_cases(predict, test, sizes=sizes, observed_values_only=True)
-        optimized = compare_outputs(SAME, session, cases)
+        optimized = compare_outputs(SAME, session, cases, signature)
         if not optimized.failures and all(row.within(SAME) for row in optimized.rows):  # twice as fast for the rest
             predict = partial(predict, chosen=session)
         golden = Golden(cases, predict_split(predict, test), test.labels)

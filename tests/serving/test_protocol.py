@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx_text
 import pytest
+from detector_models import SIDE, suppressed
+from detector_models import images as detector_images
 from image_models import HEIGHT, WIDTH
+from PIL import Image
 from pixel_bundles import SIZES, pixel_bundles, png
 from served_bundles import SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, binary_outputs, json_request, serving
@@ -18,7 +21,8 @@ from server_process import ServerProcess, binary_outputs, json_request, serving
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec, signature_from_graph
 from serving.open_inference import binary_request
 
 KINDS = {"half": "float16", "real": "float32", "whole": "int64", "byte": "uint8", "flag": "bool", "text": "str"}
@@ -40,6 +44,24 @@ def every_type_bundle(folder: Path) -> Path:
     return write_bundle(folder, proto.SerializeToString(), signature, samples(), name="every-type")
 
 
+def suppressed_bundle(folder: Path) -> Path:
+    """A detector that takes one image without a batch axis, and returns a row for each object."""
+    proto = suppressed("six", scale=8.0)
+    onnx_text.extend(proto, "<int64[1] batch = {0}> { images = Unsqueeze(picture, batch) }", 0)
+    proto.graph.input[0].name = "picture"
+    del proto.graph.input[0].type.tensor_type.shape.dim[0]
+    signature = signature_from_graph(proto).replace(
+        task="detection",
+        decode=BoxDecoding(kind="suppressed", scores="detections", shown_score=0.25),
+        preprocessing=Preprocessing(height=SIDE, width=SIDE, scale=1 / 255, mean=(0.5,) * 3, std=(0.1,) * 3),
+        layout="NCHW",
+    )
+    signature.write(proto)
+    return write_bundle(
+        folder, proto.SerializeToString(), signature, {"picture": detector_images(8)}, name="suppressed"
+    )
+
+
 def samples(count: int = 4) -> dict[str, np.ndarray]:
     values = np.arange(2 * count).reshape(count, 2)
     found = {name: (values % 2 if kind == "bool" else values).astype(kind) for name, kind in KINDS.items()}
@@ -53,6 +75,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "brightness": brightness_bundle(folder / "brightness", latencies=[(1, 1.0), (8, 2.0)]),
         "fixed": brightness_bundle(folder / "fixed", batch=4, name="fixed"),
         "every-type": every_type_bundle(folder / "every-type"),
+        "suppressed": suppressed_bundle(folder / "suppressed"),
     }
 
 
@@ -216,6 +239,29 @@ def test_several_images_in_a_form_also_where_the_batch_is_fixed(
         kind = "multipart/form-data; boundary=x"
         found = server.post(f"/v2/models/{model}/predict", form + b"--x--\r\n", content_type=kind).json()
         assert [p["top"][0]["label"] for p in found["predictions"]] == ["bright", "dark", "bright", "dark", "bright"]
+
+
+def test_detector_with_a_row_for_each_object_predicts_for_one_image_and_for_several(
+    server: ServerProcess, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    pixels = [np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), np.uint8) for seed in range(3)]
+    pixels[1] //= 8  # other objects
+    files = [tmp_path / f"{index}.png" for index in range(3)]
+    for file, image in zip(files, pixels, strict=True):
+        Image.fromarray(image).save(file)
+    wanted = [
+        p.model_dump(mode="json") for p in Predictor(Bundle.open(bundles["suppressed"]), threads=1).predict(files)
+    ]
+    assert len({len(prediction["boxes"]) for prediction in wanted}) > 1
+    form = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + file.read_bytes() + b"\r\n"
+        for file in files
+    )
+    kind = "multipart/form-data; boundary=x"
+    several = server.post("/v2/models/suppressed/predict", form + b"--x--\r\n", content_type=kind).json()["predictions"]
+    alone = server.post("/v2/models/suppressed/predict", files[0].read_bytes()).json()["predictions"]
+    assert [len(found["boxes"]) for found in several] == [len(prediction["boxes"]) for prediction in wanted]
+    assert len(alone[0]["boxes"]) == len(wanted[0]["boxes"])
 
 
 def test_what_is_no_image_is_refused_with_the_reason(server: ServerProcess, white_png: bytes) -> None:

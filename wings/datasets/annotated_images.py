@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.directory_index import DirectoryIndex
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_folder import ImageFolder, file_split
@@ -18,7 +18,8 @@ from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
-from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+from gauntlet.problems.output_evidence import InferredProblem
+from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations, with_truth
 from wings.datasets.coco import read_coco, recognize_coco
 from wings.datasets.masks import MASKS, load_masked
 from wings.datasets.voc import read_voc
@@ -86,6 +87,21 @@ def _is_usable(each: AnnotatedObject, labels: Sequence[str], size: tuple[int, in
     else:
         return True
     return False
+
+
+def add_boxes(part: dict[str, Any], problem: InferredProblem, named: tuple[str, ...]) -> str:
+    """Let a folder's boxes, if it has any, judge a detector; change the part `data`, and return what was found.
+
+    `named` are the classes that the user names.
+
+    Raises:
+        ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
+    """
+    try:
+        found, names = recognize_annotations(Path(part["path"]))
+    except StageError as error:
+        raise ConfigError(f"--data {error}") from error
+    return with_truth(part, problem, named, found, names, "boxes")
 
 
 def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -1,8 +1,12 @@
 """What annotation files say of images: their objects, classes and splits, and what cannot be used."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import SkippedFile
+from gauntlet.problems.output_evidence import InferredProblem
 
 
 @dataclass(frozen=True)
@@ -42,3 +46,43 @@ class Annotations:
         text = repr(value)
         text = text if len(text) <= 80 else f"{text[:77]}..."
         self.defects.append(SkippedFile(file=place, reason=f"{what} is {text}; allowed: {allowed}. Fix: {fix}"))
+
+
+def with_truth(
+    part: dict[str, Any],
+    problem: InferredProblem,
+    named: tuple[str, ...],
+    found: dict[str, Any],
+    names: tuple[str, ...],
+    what: str,
+) -> str:
+    """Let the boxes or masks of a folder judge a model; change the part `data`, and return what was found.
+
+    Args:
+        part: of the configuration of a brought model.
+        problem: what the model's outputs mean.
+        named: the classes that the user names.
+        found: the settings that read the folder; none where it has nothing.
+        names: the folder's classes.
+        what: the folder has, in a word.
+
+    Raises:
+        ConfigError: for a class that the user does not name.
+    """
+    if not found:
+        return ""
+    classes = len(named or problem.labels) or problem.min_classes
+    if all(map(str.isdecimal, names)):  # the folder names none
+        names = tuple(map(str, range(max(classes, len(names)))))
+    elif unknown := [name for name in names if named and name not in named]:
+        raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
+    else:
+        names = named or names
+    if len(names) < classes or (problem.labels and len(names) != classes):
+        return f"; the folder's {what} of {len(names)} classes are left out, because the model has {classes}"
+    part["resize"] = part.get("resize", "stretch")
+    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+    part["labels"] = list(names)
+    for key in ("labelled", "task"):
+        part.pop(key, None)
+    return f"; judged by the folder's {what}" + ("" if named else ", whose classes are ASSUMED to be in its order")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import DirectoryIndex, index_images
 from gauntlet.datasets.image_folder import ImageFolder, file_split
@@ -16,6 +16,8 @@ from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check
 from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import preprocess
+from gauntlet.problems.output_evidence import InferredProblem
+from wings.datasets.annotations import with_truth
 from wings.datasets.yolo import IMAGES, class_names, splits_of
 
 MASKS, SUFFIXES = "masks", (".png", ".bmp", ".gif", ".tif", ".tiff")
@@ -27,11 +29,17 @@ BINARY = (0, 255)
 Mask = npt.NDArray[np.uint8]
 
 
-def recognize_masks(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings that read the masks beside a folder's images, and the names of their classes, if any."""
+def add_masks(part: dict[str, Any], problem: InferredProblem, named: tuple[str, ...]) -> str:
+    """Let the masks beside a folder's images, if there are any, judge a segmenter, as `with_truth` does."""
+    path = Path(part["path"])
     folders = (*path.glob(MASKS), *path.glob(f"*/{MASKS}"))
-    found = any((folder.parent / IMAGES).is_dir() for folder in folders)
-    return ({"annotations": MASKS}, class_names(path)) if found else ({}, ())
+    if not any((folder.parent / IMAGES).is_dir() for folder in folders):
+        return ""
+    try:
+        names = class_names(path)
+    except StageError as error:
+        raise ConfigError(f"--data {error}") from error
+    return with_truth(part, problem, named, {"annotations": MASKS}, names, MASKS)
 
 
 def load_masked(folder: ImageFolder) -> Dataset:

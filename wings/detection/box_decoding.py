@@ -1,4 +1,27 @@
-"""From a detector's outputs to boxes in the pixels of its input."""
+"""From a detector's outputs to boxes in the pixels of its input.
+
+The forms of the outputs, by `decode.kind`:
+
+- `fcos`: `scores` are logits for the cells of a grid over the image, shape (n, classes, rows, columns), and `boxes`
+  the logarithms of the distances, in cells, from a cell's center to the left, top, right and bottom edge of its
+  box, shape (n, 4, rows, columns) (Tian et al., FCOS, ICCV 2019).
+- `ssd`: `scores` are probabilities, shape (n, boxes, 1 + classes), where class 0 is the background, and `boxes`
+  left, top, right and bottom edge as shares of the image, shape (n, boxes, 4) (Liu et al., SSD, ECCV 2016).
+- `detr`: `scores` are logits, shape (n, boxes, classes + 1), where the last class is no object, and `boxes` center
+  x, center y, width and height as shares of the image, shape (n, boxes, 4) (Carion et al., DETR, ECCV 2020). There
+  is no suppression: each object has one box.
+- `yolov8`: one output, shape (n, 4 + classes, boxes), or (n, boxes, 4 + classes) if `transposed`: center x,
+  center y, width and height in pixels of the input, then a probability per class.
+- `yolov5`: one output, shape (n, boxes, 5 + classes): the same four numbers, the probability of an object, and that
+  of each class given an object.
+- `yolo-nas`: `scores` are probabilities, shape (n, boxes, classes), and `boxes` left, top, right and bottom edge in
+  pixels of the input, shape (n, boxes, 4) (Aharon et al., Super-Gradients, 2023).
+- `suppressed`: the suppression is part of the model, which has a fixed number of rows, or one for each object.
+  Either one output, shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class
+  (Wang et al., YOLOv10, NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes`
+  (n, boxes), as of NVIDIA's `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding,
+  and so are those from the number in `count` on.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -13,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""
+EDGES = ("left", "top", "right", "bottom")
 WITHOUT_SUPPRESSION = ("detr", "suppressed")
 LARGEST_LOGARITHM = 10.0
 """Of a distance in cells; larger ones reach beyond every image and would overflow."""
@@ -106,13 +130,18 @@ def _yolo_nas(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Float
 
 
 def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    whole = outputs[how.boxes or how.scores].astype(np.float64)
+    rows, columns = whole.reshape(len(whole), -1, whole.shape[-1]), how.columns.split()  # one box may have no own axis
+    boxes = rows[:, :, [columns.index(edge) for edge in EDGES]] * (_scale(size) if how.shares else 1)
     if how.boxes is None or how.classes is None:
-        values = outputs[how.scores].astype(np.float64)
-        boxes, scores, classes = values[:, :, :4], values[:, :, 4], values[:, :, 5]
+        scores, classes = (rows[:, :, columns.index(name)] for name in ("score", "class"))
     else:
-        boxes, scores, classes = (outputs[n].astype(np.float64) for n in (how.boxes, how.scores, how.classes))
-    known = np.arange(1 + max(0, int(np.rint(classes).max(initial=0))))
-    return boxes, np.where(np.rint(classes)[:, :, None] == known, scores[:, :, None], -1)
+        scores, classes = (outputs[n].astype(np.float64).reshape(rows.shape[:2]) for n in (how.scores, how.classes))
+    numbers = np.rint(np.nan_to_num(classes, nan=-1)) - how.first_class
+    if how.count is not None:
+        numbers[np.arange(numbers.shape[1]) >= outputs[how.count].astype(np.float64).reshape(-1, 1)] = -1
+    known = np.arange(1 + max(0, int(numbers.max(initial=0))))
+    return boxes, np.where(numbers[:, :, None] == known, scores[:, :, None], -1)
 
 
 FORMS: Mapping[str, Callable[[BoxDecoding, NamedArrays, Size], tuple[Floats, Floats]]] = {
@@ -139,9 +168,9 @@ def has_form(how: BoxDecoding, outputs: Mapping[str, Array], classes: int) -> st
         "yolov8": len(scores) == 3 and scores[2 if how.transposed else 1] == classes + 4,
         "yolov5": len(scores) == 3 and scores[2] == classes + 5,
         "yolo-nas": len(scores) == 3 and scores[2] == classes and boxes == (*scores[:2], 4),
-        "suppressed": (len(scores) == 3 and scores[2] == 6)
+        "suppressed": len(scores) > 1 and scores[-1] == len(how.columns.split())
         if how.boxes is None
-        else (len(scores) == 2 and shapes[1] == scores and boxes == (*scores, 4)),
+        else boxes == (*scores, 4) and shapes[-2] == scores,
     }
     actual = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
     return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {actual}"

@@ -1,7 +1,7 @@
 """Infer the form of a detector's outputs from their shapes and values."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,13 +9,12 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one, within_unit
 from wings.detection.box_decoding import decode_boxes
+from wings.detection.suppressed_inference import CORNERS, infer_suppressed
 
 SHOWN_SCORE = 0.25
 """The default confidence of Ultralytics' predictions."""
 MAX_STRIDE = 64
 """Pixels of the input in a cell of a grid."""
-CORNERS = 0.95
-"""Share of the rows whose third and fourth number exceed the first and second, from which on they are edges."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class BoxForm:
     decode: BoxDecoding
     classes: int
     reason: str
+    min_classes: int = 0
 
 
 def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
@@ -32,17 +32,24 @@ def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
 
     `shown_score` is 0.25, or half of the highest score where no sample has a detection with that one.
     """
-    floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and np.isfinite(array).all()}
-    form = next((form for forms in (_apart, _together) for form in forms(outputs, floats, size)), None)
+    used = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
+    floats = {name: array for name, array in used.items() if np.isfinite(array).all()}
+    form = next((form for forms in (_suppressed, _apart, _together) for form in forms(outputs, floats, size)), None)
     if form is None:
         return None
     best = float(decode_boxes(form.decode.replace(min_score=0.0), outputs, size)[:, :, 5].max(initial=0))
     if best >= SHOWN_SCORE:
-        return BoxForm(form.decode.replace(shown_score=SHOWN_SCORE), form.classes, form.reason)
+        return replace(form, decode=form.decode.replace(shown_score=SHOWN_SCORE))
     threshold = float(f"{best / 2:.1g}")
     decode = form.decode.replace(shown_score=threshold, min_score=min(form.decode.min_score, threshold))
     reason = f"{form.reason}; no sample has a detection with a score of {SHOWN_SCORE:g}, so {threshold:g} counts"
-    return BoxForm(decode, form.classes, reason)
+    return replace(form, decode=decode, reason=reason)
+
+
+def _suppressed(outputs: NamedArrays, _: NamedArrays, size: Size) -> Iterator[BoxForm]:
+    """Yield the forms in which the model suppresses boxes itself."""
+    for form in infer_suppressed(outputs, size):
+        yield BoxForm(form.decode, 0, form.reason, form.min_classes)
 
 
 def _together(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[BoxForm]:
@@ -51,12 +58,6 @@ def _together(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator
         if array.ndim != 3:
             continue
         text = f"{name} [n, {array.shape[1]}, {array.shape[2]}]"
-        if _are_suppressed(array, size):
-            yield BoxForm(
-                BoxDecoding(kind="suppressed", scores=name),
-                0,
-                f"{text} holds a row for each detection: four edges in pixels, score, class",
-            )
         for transposed, rows in ((False, np.moveaxis(array, 1, 2)), (True, array)):
             numbers = rows.shape[2]
             if numbers < 5 or not _are_pixel_boxes(rows, size) or not within_unit(rows[:, :, 4:]):
@@ -71,11 +72,10 @@ def _together(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator
             yield BoxForm(decode, numbers - 4, f"{what}probabilities")
 
 
-def _apart(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[BoxForm]:
+def _apart(_: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[BoxForm]:
     """Yield the forms in which boxes have an output of their own."""
     for name, boxes in floats.items():
         if boxes.ndim == 3 and boxes.shape[2] == 4:
-            yield from _three_outputs(name, outputs, floats, size)
             for other, scores in floats.items():
                 if other != name and scores.ndim == 3 and scores.shape[:2] == boxes.shape[:2]:
                     yield from _rows_apart(name, boxes, other, scores, size)
@@ -85,19 +85,6 @@ def _apart(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[Bo
                 if _are_grids(boxes, floats[other], size):
                     what = f"{other} holds logits for the cells of a grid, {name} logarithms of four distances"
                     yield BoxForm(BoxDecoding(kind="fcos", scores=other, boxes=name), floats[other].shape[1], what)
-
-
-def _three_outputs(name: str, outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[BoxForm]:
-    boxes = floats[name]
-    flat = {other: array for other, array in outputs.items() if array.shape == boxes.shape[:2]}
-    scores = next((o for o, a in flat.items() if a.dtype.kind == "f" and within_unit(a) and not _are_whole(a)), None)
-    classes = next((o for o, a in flat.items() if o != scores and _are_whole(a)), None)
-    if scores is None or classes is None:
-        return
-    rows = np.concatenate([boxes, flat[scores][:, :, None], flat[classes][:, :, None].astype(boxes.dtype)], axis=2)
-    if _are_suppressed(rows, size):
-        what = f"{name}, {scores} and {classes} hold edges in pixels, a score and a class for each detection"
-        yield BoxForm(BoxDecoding(kind="suppressed", scores=scores, boxes=name, classes=classes), 0, what)
 
 
 def _rows_apart(name: str, boxes: Array, other: str, scores: Array, size: Size) -> Iterator[BoxForm]:
@@ -131,19 +118,6 @@ def _are_pixel_boxes(rows: Array, size: Size) -> bool:
     return bool(inside and spread and width.min() >= 0 and height.min() >= 0 and _share_of_corners(rows) < CORNERS)
 
 
-def _are_suppressed(rows: Array, size: Size) -> bool:
-    """Return whether rows, shape (n, boxes, 6), are edges in pixels of the input, a score and a class."""
-    if rows.shape[2] != 6 or not within_unit(rows[:, :, 4]) or not _are_whole(rows[:, :, 5]):
-        return False
-    flat = rows.reshape(-1, 6).astype(np.float64)
-    likely = flat[flat[:, 4] >= 0.05]
-    if not len(likely) or likely[:, :4].max() <= 2:
-        return False
-    ordered = np.mean((likely[:, 2] >= likely[:, 0]) & (likely[:, 3] >= likely[:, 1]))
-    edges = np.array([size[1], size[0], size[1], size[0]])
-    return bool(ordered >= CORNERS and np.all((likely[:, :4] >= -0.5 * edges) & (likely[:, :4] <= 1.5 * edges)))
-
-
 def _are_grids(boxes: Array, scores: Array, size: Size) -> bool:
     """Return whether maps are an `fcos` head's: few cells with an object, and distances of less than the image."""
     rows, columns = boxes.shape[2:]
@@ -172,22 +146,19 @@ def _share_of_corners(rows: Array) -> float:
     return float(np.mean((wide[:, :, 2:4] > wide[:, :, :2]).all(axis=2)))
 
 
-def _are_whole(values: Array) -> bool:
-    wide = values.astype(np.float64)
-    return bool(np.all(wide >= -1) and np.all(wide == np.rint(wide)))
-
-
 def infer_detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
     """Yield the form of a detector's outputs; of random samples only where the problem is certain."""
     size = known.image_size
     form = infer_boxes(known.outputs, size) if size and (known.real or certain) else None
     if form is not None:
         labels = tuple(map(str, range(form.classes)))
-        yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels)
+        yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels, form.min_classes)
 
 
 def explain_undecided(known: Evidence) -> str:
     """Return why the outputs are compared as arrays, where only their shapes are those of a detector."""
+    if empty := [name for name, array in known.outputs.items() if not array.size]:
+        return f"{empty[0]} is empty for every sample: bring samples that show something, prepared as the model expects"
     if known.real or not next(infer_detection(known, True), None):
         return ""
     reason = "the shapes are those of a detector, which random samples do not prove"

@@ -10,7 +10,6 @@ from PIL import Image, ImageDraw, ImageFont
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import IN_PIXELS
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Preprocessing
@@ -148,7 +147,7 @@ class Detection(Problem):
             return how.height, how.width
         height, width = shape[1:3] if self.signature.layout == "NHWC" else shape[-2:]
         if isinstance(height, str) or isinstance(width, str):
-            if self.signature.decode is not None and self.signature.decode.kind in IN_PIXELS:
+            if self.signature.decode is not None and self.signature.decode.in_pixels:
                 return LARGEST_SIZE
             raise StageError(
                 f"boxes need the size of the input, which is {list(shape)}. Fix: export it with a fixed size"

@@ -1,5 +1,6 @@
 """Predict the effect of saturation: compare the model with saturating sums with the same model with exact sums."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.ragged import comparable
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
 from gauntlet.datasets.truth import class_indices
@@ -84,11 +86,11 @@ def compare_predictions(
     accuracies: list[float | None] = [None, None]
     if labels is not None and isinstance(problem, Classification) and before is not None and after is not None:
         accuracies = [float(np.mean(classes == labels[: len(classes)])) for classes in (after, before)]
-    worst = float(np.min([sqnr_db(outputs[n], others[n]) for n in floats])) if floats else None
+    pairs = comparable([outputs[name] for name in floats], [others[name] for name in floats])
+    worst = None if not floats else float(np.min([sqnr_db(*pair) for pair in pairs] or [math.nan]))
     return worst, agreement, accuracies[0], accuracies[1]
 
 
 def joined(inference: BatchedInference, calls: Sequence[NamedArrays]) -> NamedArrays:
     """Return the outputs for all samples, shape (n, ...), from those of each call."""
-    join = np.stack if inference.one_sample_per_call else np.concatenate
-    return {name: join([call[name] for call in calls])[: len(inference)] for name in calls[0]}
+    return {name: inference.joined(name, [call[name] for call in calls])[: len(inference)] for name in calls[0]}

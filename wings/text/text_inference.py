@@ -46,7 +46,7 @@ def explain_undecided(known: Evidence) -> str:
 
 
 def _sequences(known: Evidence) -> NamedArrays:
-    return {name: by_position(array) for name, array in known.floats.items()}
+    return {name: by_position(array) for name, array in known.floats.items() if array.size}
 
 
 def _best_share(scores: Array, index: int) -> float:

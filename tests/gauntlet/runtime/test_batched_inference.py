@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gauntlet.core.errors import StageError
+from gauntlet.core.ragged import without_padding
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.engines.base import TensorInfo
 from gauntlet.runtime.session import open_session
 
 
@@ -112,8 +114,34 @@ def test_calls_fail_when_an_output_has_no_entry_a_sample() -> None:
     ]  # the way out it names
 
 
-def test_calls_fail_when_an_output_changes_its_shape_from_call_to_call() -> None:
+def test_outputs_that_change_their_length_from_call_to_call_are_padded() -> None:
     model = onnx_text.model("search (float[n,3] x) => (int64[2,found] y) { y = NonZero(x) }")
-    samples = np.array([[[1, 0, 0]], [[1, 1, 0]]], np.float32)
-    with pytest.raises(StageError, match=r"output 'y' changes its shape from call to call \(\(2, 1\), \(2, 2\)\)"):
-        batched_inference(open_session(model.SerializeToString()), {"x": samples}).run(1)
+    samples = np.array([[[1, 0, 0]], [[0, 0, 0]], [[1, 1, 0]]], np.float32)
+    found = batched_inference(open_session(model.SerializeToString()), {"x": samples}).run(1)["y"]
+    assert [without_padding(one).tolist() for one in found] == [[[0], [0]], [], [[0, 0], [0, 1]]]
+
+
+def test_output_of_a_model_of_one_sample_a_call_is_that_of_the_sample_unless_it_always_has_one_row() -> None:
+    model = onnx_text.model(
+        """search (float[1,3] x) => (int64[found,2] places, float[1,3] y, float total)
+        { all = NonZero(x) places = Transpose<perm = [1, 0]>(all) y = Relu(x) total = ReduceSum<keepdims = 0>(x) }"""
+    )
+    samples = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 1]], np.float32)
+    found = batched_inference(open_session(model.SerializeToString()), {"x": samples}).run(16)
+    assert {name: array.shape for name, array in found.items()} == {"places": (3, 3, 2), "y": (3, 3), "total": (3,)}
+    assert without_padding(found["places"][1]).tolist() == [[0, 1], [0, 2]]
+
+
+def test_output_that_changes_its_number_of_axes_is_refused() -> None:
+    class Changing:
+        def get_inputs(self) -> list[TensorInfo]:
+            return [TensorInfo("x", "tensor(float)", (3,))]
+
+        def get_outputs(self) -> list[TensorInfo]:
+            return [TensorInfo("y", "tensor(float)", ())]
+
+        def run(self, names: list[str], feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+            return [feed["x"] if feed["x"][0] else feed["x"][None]]
+
+    with pytest.raises(StageError, match="output 'y' changes its number of axes from call to call"):
+        batched_inference(Changing(), {"x": np.array([[0, 1, 1], [1, 1, 1]], np.float32)}).run(1)

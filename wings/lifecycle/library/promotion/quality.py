@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.ragged import comparable
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.output_noise import sample_noise_db
 from gauntlet.metrics.paired_accuracy import least_count, pair_accuracies, resolve
@@ -66,9 +67,9 @@ def agreeing_outputs(before: NamedArrays, after: NamedArrays) -> npt.NDArray[np.
     """Return for which requests all outputs agree: floats up to `MIN_SAMPLE_SQNR_DB`, all others exactly."""
     agree = np.ones(len(next(iter(before.values()))), np.bool_)
     for name, expected in before.items():
-        actual = after.get(name)
-        if actual is None or actual.shape != expected.shape:
+        if name not in after or not (pair := comparable([after[name]], [expected])):
             raise ConfigError(f"output {name!r} of the champion is missing in the challenger, or has another shape")
+        [(actual, expected)] = pair
         if expected.dtype.kind == "f":
             agree &= sample_noise_db(actual, expected) >= MIN_SAMPLE_SQNR_DB  # false where one is NaN
         else:

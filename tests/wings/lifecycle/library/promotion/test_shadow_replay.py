@@ -9,6 +9,7 @@ from graded_bundles import LABELS, make_bundle, samples
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.ragged import joined_samples
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
 from gauntlet.targets.ort import OrtCpu
 from wings.lifecycle.library.promotion.quality import agreeing_outputs, quality_drop
@@ -117,6 +118,12 @@ def test_outputs_without_a_meaning_agree_up_to_little_noise() -> None:
     assert agreeing_outputs(before, after).tolist() == [True, False, False, True, False]
     with pytest.raises(ConfigError, match="'n' of the champion is missing"):
         agreeing_outputs(before, {"y": after["y"]})
+
+
+def test_lists_of_another_length_do_not_agree() -> None:
+    lists = [np.arange(1.0, length + 1)[None] for length in (3, 5, 2)]
+    before, after = joined_samples(lists), joined_samples([lists[0], lists[1][:, :3], lists[2]])
+    assert agreeing_outputs({"y": before}, {"y": after}).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
