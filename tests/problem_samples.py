@@ -33,4 +33,7 @@ def sample(task: Task, rng: np.random.Generator, samples: int = 60) -> tuple[np.
         scores = np.eye(4)[path] + noise(scale=0.4, size=(samples, 7, 4))
         return scores.astype(np.float32), problem(task).predictions(np.eye(4)[path].astype(np.float32))
     truth = rng.integers(0, 3, samples)
+    if task == "ranking":
+        scores = truth[:, None] + noise(scale=0.6, size=(samples, 1))
+        return scores.astype(np.float32), np.stack([truth, rng.permutation(samples) // 10], axis=1)
     return (np.eye(3)[truth] + noise(scale=0.4, size=(samples, 3))).astype(np.float32), truth

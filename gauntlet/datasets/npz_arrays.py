@@ -90,6 +90,8 @@ class NpzArrays(DataSource):
             labels=labels,
             decode=self.decode,
         )
+        if task == "ranking" and truth:
+            parts = _with_groups(parts, keys.get(GROUPS))
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
@@ -164,6 +166,18 @@ def _taken_out(parts: dict[Path, ArraySplit]) -> NamedArrays:
         except ValueError as error:
             raise StageError(f"{TIMES}: {error}. Fix: write numbers, or times as 2026-11-26T18:30") from error
     return keys
+
+
+def _with_groups(parts: dict[Path, ArraySplit], groups: Array | None) -> dict[Path, ArraySplit]:
+    """Return the parts with the relevance and the number of the group of each sample as labels, shape (n, 2)."""
+    if groups is None:
+        raise StageError(f"labels of a ranking need groups. Fix: add the array {GROUPS}, or name a column with --group")
+    numbers = np.split(np.unique(groups, return_inverse=True)[1], np.cumsum([*map(len, parts.values())])[:-1])
+    labels = {path: part.labels for path, part in parts.items() if part.labels is not None}
+    return {
+        path: replace(parts[path], labels=np.stack([labels[path], own], axis=1))
+        for path, own in zip(labels, numbers, strict=True)
+    }
 
 
 def _concatenated(parts: list[ArraySplit]) -> ArraySplit:

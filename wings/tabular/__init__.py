@@ -1,0 +1,1 @@
+"""Problems of tables: an order within groups, and quantiles of a number."""
