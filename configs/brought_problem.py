@@ -14,6 +14,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
+from gauntlet.datasets.splits import HEAD
 from gauntlet.datasets.synthetic import draw_samples
 from gauntlet.datasets.truth import task_of
 from gauntlet.frameworks.trial_run import TrialRun
@@ -62,6 +63,7 @@ def infer_meaning(
         raise ConfigError(f"--task {task}: the signature in the model says {own}. Fix: remove --task")
     if part["kind"] == "image-folder" and task not in (None, *FOLDER_TASKS):
         part["labelled"] = False
+    _choose_primary(values["train"], trial, arrays or {})
     truth = trial.task or _task_of_truth(part, arrays)
     if trial.task is not None:
         part |= {"task": trial.task}
@@ -86,6 +88,17 @@ def infer_meaning(
         values["train"]["primary_output"] = problem.primary_output
     found = _add_truth(part, trial, problem, names, len(labels)) if part["kind"] == "image-folder" else ""
     return _described(problem, task) + found
+
+
+def _choose_primary(train: dict[str, Any], trial: TrialRun, arrays: NamedArrays) -> None:
+    """Let the only output without labels of its own be the primary one, where others have them."""
+    heads = [name.removeprefix(HEAD) for name in arrays if name.startswith(HEAD)]
+    outputs = [spec.name for spec in trial.outputs]
+    if unknown := [name for name in heads if name not in outputs]:
+        raise ConfigError(f"--data: {HEAD}{unknown[0]}: no such output; the model has: {', '.join(outputs)}")
+    others = [name for name in outputs if name not in heads]
+    if heads and len(others) == 1 and not trainings()[train["kind"]].finds_prediction:
+        train["primary_output"] = others[0]
 
 
 def _masked(model: BroughtModel, part: dict[str, Any], classes: int) -> InferredProblem | None:

@@ -71,6 +71,8 @@ class NpzArrays(DataSource):
         if any(shape != first for shape in shapes.values()):
             raise StageError(f"{self.path}: the files' arrays differ in name, type or shape: {shapes}")
         unlabelled = [path.name for path, part in parts.items() if part.labels is None]
+        if len({frozenset(part.heads) for part in parts.values()}) > 1:
+            raise StageError(f"{self.path}: 'labels_OUTPUT' are not in every file. Fix: label all or none")
         if unlabelled and len(unlabelled) < len(parts):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
@@ -103,7 +105,11 @@ class NpzArrays(DataSource):
             indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
             indices = keep_copies_together(indices, sample_digests(whole), classes)
         splits = {
-            name: ArraySplit(whole.take(chosen), None if whole.labels is None else whole.labels[chosen])
+            name: ArraySplit(
+                whole.take(chosen),
+                None if whole.labels is None else whole.labels[chosen],
+                {output: truth[chosen] for output, truth in whole.heads.items()},
+            )
             for name, chosen in indices.items()
         }
         return Dataset(splits, signature)
@@ -183,7 +189,8 @@ def _with_groups(parts: dict[Path, ArraySplit], groups: Array | None) -> dict[Pa
 def _concatenated(parts: list[ArraySplit]) -> ArraySplit:
     inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in parts[0].inputs}
     labels = [part.labels for part in parts if part.labels is not None]
-    return ArraySplit(inputs, np.concatenate(labels) if labels else None)
+    heads = {output: np.concatenate([part.heads[output] for part in parts]) for output in parts[0].heads}
+    return ArraySplit(inputs, np.concatenate(labels) if labels else None, heads)
 
 
 def _dtype(array: Array) -> str:

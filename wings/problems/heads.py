@@ -1,0 +1,59 @@
+"""Several outputs with labels of their own: each is judged as a model of its own would be."""
+
+from collections.abc import Iterator, Mapping
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Check
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import HEAD
+from gauntlet.metrics.paired_accuracy import resolve
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
+
+
+def compare_heads(
+    reference: Golden,
+    signature: Signature,
+    actual: NamedArrays,
+    truth: NamedArrays,
+    own: NamedArrays | None = None,
+    limits: AccuracyLimits | None = None,
+) -> dict[str, AccuracyComparison]:
+    """Compare further outputs of a candidate with the FP32 model's, by the metric that suits their labels.
+
+    `truth` holds these labels by output, shape (n, ...). See `compare_accuracy` for the other arguments.
+
+    Raises:
+        StageError: when there is no such output, it is the primary one, or the labels do not fit it.
+    """
+    heads = {}
+    for output, labels in truth.items():
+        if output not in reference.test_outputs or output == signature.primary_output:
+            others = ", ".join(name for name in reference.test_outputs if name != signature.primary_output)
+            raise StageError(
+                f"{HEAD}{output}: 'labels' are those of the primary output, {signature.primary_output!r}, and "
+                f"{HEAD}OUTPUT those of another one ({others or 'there is none'}). Fix: rename the labels, or name the "
+                "primary output with train.primary_output"
+            )
+        head = signature.replace(task="arrays", labels=(), primary_output=output, decode=None, states=())
+        golden = Golden({}, {output: reference.test_outputs[output]}, labels)
+        try:
+            facts = compare_accuracy(golden, head, actual, own)
+        except StageError as error:
+            raise StageError(f"{HEAD}{output}: {error}") from error
+        if facts.change is None:
+            shapes = f"{labels.dtype}{list(labels.shape)}, the output is {list(golden.test_outputs[output].shape)}"
+            fix = "number the classes from 0 for a score per class, and save numbers as floats"
+            raise StageError(f"{HEAD}{output}: no problem has such labels and outputs: labels {shapes}. Fix: {fix}")
+        verdict, needed = resolve(facts.change, (limits or AccuracyLimits()).max_accuracy_drop)
+        heads[output] = facts.replace(verdict=verdict, images_to_resolve=needed)
+    return heads
+
+
+def head_checks(limits: AccuracyLimits, heads: Mapping[str, AccuracyComparison], remedy: str) -> Iterator[Check]:
+    """Yield the checks of each output's own metric; the noise of all outputs is checked elsewhere."""
+    for output, facts in heads.items():
+        for check in accuracy_checks(limits, facts.replace(outputs=()), remedy):
+            yield check.replace(name=check.name.replace("accuracy.", f"accuracy.{output}.", 1))

@@ -1,1 +1,0 @@
-"""Problems of tables: an order within groups, and quantiles of a number."""
