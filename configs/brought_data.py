@@ -13,7 +13,7 @@ from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.splits import HEAD, LABELS, SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.datasets.truth import are_class_numbers
+from gauntlet.datasets.truth import are_class_numbers, task_of
 from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
@@ -116,7 +116,13 @@ def _arrays(
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")
     are_names = labels is not None and labels.dtype.kind == "U" and trial.class_count is not None
-    if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
+    quantiles = task_of(labels, names) == "quantiles"
+    if (
+        trial.task is None
+        and labels is not None
+        and not quantiles
+        and (are_names or (trial.scores and are_class_numbers(labels)))
+    ):
         part["task"] = "classification"  # floats alone suggest a regression, names a text
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
 

@@ -64,7 +64,7 @@ def infer_meaning(
     if part["kind"] == "image-folder" and task not in (None, *FOLDER_TASKS):
         part["labelled"] = False
     _choose_primary(values["train"], trial, arrays or {})
-    truth = trial.task or _task_of_truth(part, arrays)
+    truth = trial.task or _task_of_truth(part, arrays, names)
     if trial.task is not None:
         part |= {"task": trial.task}
     if truth not in (None, "detection") and task in (None, truth):
@@ -157,11 +157,11 @@ def _described(problem: InferredProblem, task: Task | None) -> str:
     return f"{problem.task}{kind}: {problem.reason}" + ("" if task else "; override with --task")
 
 
-def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:
+def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None, names: tuple[str, ...]) -> Task | None:
     """Return what the labels of the data are; None where it has none."""
     if part["kind"] == "image-folder":
         return "classification" if part.get("labelled", True) else None
-    return task_of(arrays["labels"]) if arrays and "labels" in arrays else None
+    return task_of(arrays["labels"], names) if arrays and "labels" in arrays else None
 
 
 def _problem(

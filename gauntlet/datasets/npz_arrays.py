@@ -116,9 +116,10 @@ class NpzArrays(DataSource):
 
     def _likely_task(self, truth: dict[Path, Array]) -> Task:
         """Return the problem that labels suggest; with several names, whole numbers are classes, even as floats."""
-        if len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
+        likely = task_of(next(iter(truth.values()), None), self.labels)
+        if likely != "quantiles" and len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
             return "classification"
-        return task_of(next(iter(truth.values()), None))
+        return likely
 
     def _is_split(self, files: tuple[Path, ...]) -> bool:
         splits = [path.name for path in files if path.stem in SPLITS]

@@ -1,7 +1,7 @@
 """Labels of every kind of problem: arrays whose first axis is the samples."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +28,7 @@ FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "segmentation": ("iu", (3,), "whole numbers, shape (samples, height, width)"),
     "regression": ("fiu", (1, 2), "numbers, shape (samples,) or (samples, values)"),
     "ranking": ("fiu", (1,), "the relevance of each sample, shape (samples,)"),
+    "quantiles": ("fiu", (1,), "one number per sample"),
     "text": ("U", (1,), "one text per sample"),
 }
 """Kinds of NumPy's types and numbers of axes that the labels of a problem have, and both in words."""
@@ -75,10 +76,24 @@ def _are_whole(labels: Array) -> bool:
     return bool(np.all(labels == np.floor(labels)))
 
 
-def task_of(labels: Array | None) -> Task:
-    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
+def are_levels(names: Sequence[str]) -> bool:
+    """Return whether names are the levels of quantiles: increasing numbers between 0 and 1."""
+    try:
+        levels = [0.0, *map(float, names), 1.0]
+    except ValueError:
+        return False
+    return bool(names) and all(low < high for low, high in pairwise(levels))
+
+
+def task_of(labels: Array | None, names: Sequence[str] = ()) -> Task:
+    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of.
+
+    `names` are those of the classes or values.
+    """
     if labels is None:
         return "arrays"
+    if labels.dtype.kind == "f" and labels.ndim == 1 and are_levels(names):
+        return "quantiles"
     order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
     fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
     return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")

@@ -12,23 +12,22 @@ from gauntlet.core.errors import StageError
 from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.base import Floats, WeightedMetric, ratio
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
-from gauntlet.problems.regression import Regression
+from wings.problems.uninterpreted_values import UninterpretedValues
 
 DEPTH = 10
 """Samples of a group that count, the best ones, as in most rankings that people read."""
 
 
 @dataclass(frozen=True)
-class Ranking(Regression):
+class Ranking(UninterpretedValues):
     """A score per sample; NDCG of the first ten, the mean over groups, is primary.
 
     The truth has shape (n, 2): the relevance, 0 or more, and the number of the group. A relevance r gains 2^r - 1
     (Burges et al., ICML 2005). Samples with equal scores share their places. Groups in which all samples are equally
-    relevant do not count, because every order of them is right. Without truth, scores are compared as values.
+    relevant do not count, because every order of them is right.
     """
 
     metric: ClassVar[str] = "ndcg_at_10"
-    agreement_metric: ClassVar[str] = "r2"
     chance_samples: ClassVar[int] = 1_000_000
     """Nearly always all: a few samples of many groups have no order."""
 
@@ -67,14 +66,6 @@ class Ranking(Regression):
             return lambda weights: self.scores(weights @ by_group)[self.metric]
 
         return self._resampled(self.metric, (metric(first), metric(last)), len(first), seed)
-
-    def agreement(self, before: Array, after: Array) -> WeightedMetric:
-        """Return R² of the candidate's scores: which samples are a group, only the truth tells."""
-        return Regression(self.signature).agreement(before, after)
-
-    def differences(self, before: Array, after: Array) -> str:
-        """Return R² against the scores of the reference."""
-        return Regression(self.signature).differences(before, after)
 
 
 def _statistics_of_groups(scores: Array, truth: Array) -> tuple[Floats, npt.NDArray[np.int64]]:
