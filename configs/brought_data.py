@@ -11,9 +11,9 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
-from gauntlet.datasets.splits import HEAD, LABELS, SPLITS, is_truth
+from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.datasets.truth import are_class_numbers, task_of
+from gauntlet.datasets.truth import are_class_numbers
 from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
@@ -107,22 +107,14 @@ def _arrays(
     path: Path, arrays: NamedArrays, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]
 ) -> dict[str, Any]:
     count = len(next(iter(arrays.values()), ()))
-    labelled = "with" if LABELS in arrays else "without"
-    heads = [name.removeprefix(HEAD) for name in arrays if name.startswith(HEAD)]
-    labelled += f" labels and those of {', '.join(heads)}" if heads else " labels"
+    truth = " and ".join(filter(is_truth, arrays)) or "no labels"
     by = ", split by group" if GROUPS in arrays else ", split by time" if TIMES in arrays else ""
-    notes["samples"] = f"{count} in {path}, {labelled}; 30 % calibrate, 70 % test{by}"
+    notes["samples"] = f"{count} in {path}, with {truth}; 30 % calibrate, 70 % test{by}"
     layout = first_layout(array.shape for name, array in arrays.items() if not is_truth(name))
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")
     are_names = labels is not None and labels.dtype.kind == "U" and trial.class_count is not None
-    quantiles = task_of(labels, names) == "quantiles"
-    if (
-        trial.task is None
-        and labels is not None
-        and not quantiles
-        and (are_names or (trial.scores and are_class_numbers(labels)))
-    ):
+    if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
         part["task"] = "classification"  # floats alone suggest a regression, names a text
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
 

@@ -11,7 +11,7 @@ from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.kinds import kinds
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import HEAD
@@ -63,8 +63,9 @@ def infer_meaning(
         raise ConfigError(f"--task {task}: the signature in the model says {own}. Fix: remove --task")
     if part["kind"] == "image-folder" and task not in (None, *FOLDER_TASKS):
         part["labelled"] = False
-    _choose_primary(values["train"], trial, arrays or {})
-    truth = trial.task or _task_of_truth(part, arrays, names)
+    if heads := [name.removeprefix(HEAD) for name in arrays or () if name.startswith(HEAD)]:
+        required("heads", "primary", "labels of further outputs")(values["train"], trial.outputs, heads)
+    truth = trial.task or _task_of_truth(part, arrays)
     if trial.task is not None:
         part |= {"task": trial.task}
     if truth not in (None, "detection") and task in (None, truth):
@@ -88,17 +89,6 @@ def infer_meaning(
         values["train"]["primary_output"] = problem.primary_output
     found = _add_truth(part, trial, problem, names, len(labels)) if part["kind"] == "image-folder" else ""
     return _described(problem, task) + found
-
-
-def _choose_primary(train: dict[str, Any], trial: TrialRun, arrays: NamedArrays) -> None:
-    """Let the only output without labels of its own be the primary one, where others have them."""
-    heads = [name.removeprefix(HEAD) for name in arrays if name.startswith(HEAD)]
-    outputs = [spec.name for spec in trial.outputs]
-    if unknown := [name for name in heads if name not in outputs]:
-        raise ConfigError(f"--data: {HEAD}{unknown[0]}: no such output; the model has: {', '.join(outputs)}")
-    others = [name for name in outputs if name not in heads]
-    if heads and len(others) == 1 and not trainings()[train["kind"]].finds_prediction:
-        train["primary_output"] = others[0]
 
 
 def _masked(model: BroughtModel, part: dict[str, Any], classes: int) -> InferredProblem | None:
@@ -157,11 +147,11 @@ def _described(problem: InferredProblem, task: Task | None) -> str:
     return f"{problem.task}{kind}: {problem.reason}" + ("" if task else "; override with --task")
 
 
-def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None, names: tuple[str, ...]) -> Task | None:
+def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:
     """Return what the labels of the data are; None where it has none."""
     if part["kind"] == "image-folder":
         return "classification" if part.get("labelled", True) else None
-    return task_of(arrays["labels"], names) if arrays and "labels" in arrays else None
+    return task_of(arrays["labels"]) if arrays and "labels" in arrays else None
 
 
 def _problem(

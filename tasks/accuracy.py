@@ -119,12 +119,9 @@ def accuracy(
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
     remedy, further = remedy_of(proto), ()
     if isinstance(split, ArraySplit) and split.heads:
-        compare, judge = (required("heads", name, "labels of further outputs") for name in ("compare", "checks"))
+        judge = required("heads", "judge", "labels of further outputs")
         own = parent.test_outputs if parent else None
-        heads = compare(reference, signature, outputs, split.heads, own, config)
-        judged = tuple(heads[o.output].outputs[0] if o.output in heads else o for o in comparison.outputs)
-        comparison = comparison.replace(heads=heads, outputs=judged)
-        further = tuple(judge(config, heads, remedy))
+        comparison, further = judge(config, comparison, reference, signature, outputs, split.heads, own, remedy)
     calibration = _calibration(signature, outputs, reference.labels, temperature)
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
     if (expected := (parent or reference).sequence) is not None:

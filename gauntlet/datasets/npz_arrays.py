@@ -10,6 +10,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
@@ -77,9 +78,7 @@ class NpzArrays(DataSource):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
         task = self.task or self._likely_task(truth)
-        names = self.labels
-        if task == "classification" and not names:
-            names = names_in(truth.values())
+        names = self.labels or (names_in(truth.values()) if task == "classification" else ())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}
         labels = label_names(task, names, truth)
@@ -92,8 +91,8 @@ class NpzArrays(DataSource):
             labels=labels,
             decode=self.decode,
         )
-        if task == "ranking" and truth:
-            parts = _with_groups(parts, keys.get(GROUPS))
+        if truth and (completed := kinds("truth").get(task)):
+            parts = completed(parts, keys)
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
@@ -104,22 +103,13 @@ class NpzArrays(DataSource):
         else:
             indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
             indices = keep_copies_together(indices, sample_digests(whole), classes)
-        splits = {
-            name: ArraySplit(
-                whole.take(chosen),
-                None if whole.labels is None else whole.labels[chosen],
-                {output: truth[chosen] for output, truth in whole.heads.items()},
-            )
-            for name, chosen in indices.items()
-        }
-        return Dataset(splits, signature)
+        return Dataset({name: whole.at(chosen) for name, chosen in indices.items()}, signature)
 
     def _likely_task(self, truth: dict[Path, Array]) -> Task:
         """Return the problem that labels suggest; with several names, whole numbers are classes, even as floats."""
-        likely = task_of(next(iter(truth.values()), None), self.labels)
-        if likely != "quantiles" and len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
+        if len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
             return "classification"
-        return likely
+        return task_of(next(iter(truth.values()), None))
 
     def _is_split(self, files: tuple[Path, ...]) -> bool:
         splits = [path.name for path in files if path.stem in SPLITS]
@@ -173,18 +163,6 @@ def _taken_out(parts: dict[Path, ArraySplit]) -> NamedArrays:
         except ValueError as error:
             raise StageError(f"{TIMES}: {error}. Fix: write numbers, or times as 2026-11-26T18:30") from error
     return keys
-
-
-def _with_groups(parts: dict[Path, ArraySplit], groups: Array | None) -> dict[Path, ArraySplit]:
-    """Return the parts with the relevance and the number of the group of each sample as labels, shape (n, 2)."""
-    if groups is None:
-        raise StageError(f"labels of a ranking need groups. Fix: add the array {GROUPS}, or name a column with --group")
-    numbers = np.split(np.unique(groups, return_inverse=True)[1], np.cumsum([*map(len, parts.values())])[:-1])
-    labels = {path: part.labels for path, part in parts.items() if part.labels is not None}
-    return {
-        path: replace(parts[path], labels=np.stack([labels[path], own], axis=1))
-        for path, own in zip(labels, numbers, strict=True)
-    }
 
 
 def _concatenated(parts: list[ArraySplit]) -> ArraySplit:

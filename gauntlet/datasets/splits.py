@@ -63,6 +63,11 @@ class ArraySplit:
         """Return the inputs of some samples."""
         return {name: array[indices] for name, array in self.inputs.items()}
 
+    def at(self, indices: npt.NDArray[np.integer]) -> "ArraySplit":
+        """Return some samples as a split."""
+        heads = {output: array[indices] for output, array in self.heads.items()}
+        return ArraySplit(self.take(indices), None if self.labels is None else self.labels[indices], heads)
+
     def save(self, folder: Path, name: str) -> Path:
         """Write one `.npz` file."""
         path = folder / f"{name}.npz"

@@ -1,7 +1,7 @@
 """Labels of every kind of problem: arrays whose first axis is the samples."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -76,24 +76,10 @@ def _are_whole(labels: Array) -> bool:
     return bool(np.all(labels == np.floor(labels)))
 
 
-def are_levels(names: Sequence[str]) -> bool:
-    """Return whether names are the levels of quantiles: increasing numbers between 0 and 1."""
-    try:
-        levels = [0.0, *map(float, names), 1.0]
-    except ValueError:
-        return False
-    return bool(names) and all(low < high for low, high in pairwise(levels))
-
-
-def task_of(labels: Array | None, names: Sequence[str] = ()) -> Task:
-    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of.
-
-    `names` are those of the classes or values.
-    """
+def task_of(labels: Array | None) -> Task:
+    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
     if labels is None:
         return "arrays"
-    if labels.dtype.kind == "f" and labels.ndim == 1 and are_levels(names):
-        return "quantiles"
     order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
     fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
     return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")

@@ -1,11 +1,13 @@
 """Several outputs with labels of their own: each is judged as a model of its own would be."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from typing import Any
 
+from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.report import Check
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import HEAD
 from gauntlet.metrics.paired_accuracy import resolve
@@ -52,8 +54,41 @@ def compare_heads(
     return heads
 
 
-def head_checks(limits: AccuracyLimits, heads: Mapping[str, AccuracyComparison], remedy: str) -> Iterator[Check]:
-    """Yield the checks of each output's own metric; the noise of all outputs is checked elsewhere."""
-    for output, facts in heads.items():
-        for check in accuracy_checks(limits, facts.replace(outputs=()), remedy):
-            yield check.replace(name=check.name.replace("accuracy.", f"accuracy.{output}.", 1))
+def judge_heads(
+    limits: AccuracyLimits,
+    comparison: AccuracyComparison,
+    reference: Golden,
+    signature: Signature,
+    actual: NamedArrays,
+    truth: NamedArrays,
+    own: NamedArrays | None,
+    remedy: str,
+) -> tuple[AccuracyComparison, tuple[Check, ...]]:
+    """Return the comparison with that of each further output in `heads`, and the checks of each one's own metric.
+
+    The noise of these outputs has the limit of predictions, because they are judged as such.
+    """
+    heads = compare_heads(reference, signature, actual, truth, own, limits)
+    outputs = tuple(heads[each.output].outputs[0] if each.output in heads else each for each in comparison.outputs)
+    checks = (
+        check.replace(name=check.name.replace("accuracy.", f"accuracy.{output}.", 1))
+        for output, facts in heads.items()
+        for check in accuracy_checks(limits, facts.replace(outputs=()), remedy)
+    )
+    return comparison.replace(heads=heads, outputs=outputs), tuple(checks)
+
+
+def choose_primary(train: dict[str, Any], outputs: Sequence[TensorSpec], heads: Sequence[str]) -> None:
+    """Let the only output without labels of its own be the primary one, in the part `train` of a configuration.
+
+    `heads` are the outputs with such labels. Raise ConfigError where the model has no such output.
+    """
+    names = [spec.name for spec in outputs]
+    if unknown := [name for name in heads if name not in names]:
+        raise ConfigError(
+            f"--data: {HEAD}{unknown[0]}: the model has no output {unknown[0]!r}. Fix: name the labels of an output "
+            f"{HEAD}OUTPUT; outputs: {', '.join(names)}"
+        )
+    others = [name for name in names if name not in heads]
+    if len(others) == 1 and not trainings()[train["kind"]].finds_prediction:
+        train["primary_output"] = others[0]

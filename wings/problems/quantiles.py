@@ -1,14 +1,14 @@
 """Quantiles of a number that nobody knows yet: forecasts with an interval."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.truth import are_levels
 from gauntlet.problems.base import Floats, ratio
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
 from wings.problems.uninterpreted_values import UninterpretedValues
@@ -25,7 +25,7 @@ class Quantiles(UninterpretedValues):
     metric: ClassVar[str] = "d2_pinball"
 
     def __post_init__(self) -> None:
-        if self.signature.labels and not are_levels(self.signature.labels):
+        if self.signature.labels and not _are_levels(self.signature.labels):
             raise StageError(
                 f"data.labels: {', '.join(self.signature.labels[:5])} are no levels of quantiles; expected increasing "
                 "numbers between 0 and 1. Fix: name the level of each value, as '0.1', '0.5', '0.9'"
@@ -68,6 +68,15 @@ class Quantiles(UninterpretedValues):
             "coverage_error": off.mean(axis=-1),
             "crossed": sums[..., -2] / count,
         }
+
+
+def _are_levels(names: Sequence[str]) -> bool:
+    """Return whether names are increasing numbers between 0 and 1."""
+    try:
+        levels = [0.0, *map(float, names), 1.0]
+    except ValueError:
+        return False
+    return all(low < high for low, high in pairwise(levels))
 
 
 def infer_quantiles(known: Evidence, certain: bool) -> Iterator[InferredProblem]:

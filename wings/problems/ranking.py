@@ -1,14 +1,17 @@
 """A score per sample, of which only the order within a group means anything."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.datasets.splitting import GROUPS
 from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.base import Floats, WeightedMetric, ratio
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
@@ -70,6 +73,8 @@ class Ranking(UninterpretedValues):
 
 def _statistics_of_groups(scores: Array, truth: Array) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return NDCG of the first ten, NDCG and 1 by group, all 0 where it does not count; and each sample's group."""
+    if truth.ndim != 2:
+        raise StageError("labels of a ranking need the group of each sample, shape (samples, 2)")
     relevance = truth[:, 0].astype(np.float64)
     if relevance.min(initial=0) < 0:
         raise StageError(f"labels: a relevance of {relevance.min():g}; expected 0 (irrelevant) or more")
@@ -101,3 +106,19 @@ def infer_ranking(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
         for name, array in known.floats.items():
             if array.size == len(array):
                 yield InferredProblem("ranking", f"{name}, as requested", name)
+
+
+def with_groups(parts: dict[Path, ArraySplit], keys: NamedArrays) -> dict[Path, ArraySplit]:
+    """Return parts of the data with the relevance and the number of the group of each sample as labels, shape (n, 2).
+
+    `keys` has the array that names the group of each sample, over all parts; raise StageError where it has not.
+    """
+    if GROUPS not in keys:
+        raise StageError(f"labels of a ranking need groups. Fix: add the array {GROUPS}, or name a column with --group")
+    numbers = np.unique(keys[GROUPS], return_inverse=True)[1].reshape(-1)
+    ends = np.cumsum([len(part) for part in parts.values()])
+    return {
+        path: replace(part, labels=np.stack([part.labels, numbers[end - len(part) : end]], axis=1))
+        for (path, part), end in zip(parts.items(), ends, strict=True)
+        if part.labels is not None
+    }

@@ -50,21 +50,11 @@ def test_candidate_without_truth_is_judged_by_its_values() -> None:
     assert "R²" in facts.differences and facts.expected_loss.drop > 0.1
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_levels_as_names_make_a_model_one_of_quantiles(whole: bool, tmp_path: Path) -> None:
-    onnx.save(onnx.parser.parse_model(MODEL), model := tmp_path / "model.onnx")
-    x = np.random.default_rng(0).uniform(5, 20, (100, 1)).astype(np.float32)
-    np.savez(samples := tmp_path / "samples.npz", x=x, labels=np.round(x[:, 0]) if whole else x[:, 0])
-    (labels := tmp_path / "levels.txt").write_text("\n".join(LEVELS))
-    config = infer_config(model, samples, labels, {})
-    assert config.notes["problem"].startswith("quantiles")
-    assert NpzArrays.model_validate(config.values["data"]).load().signature.task == "quantiles"
-
-
-def test_whole_numbers_are_taken_for_quantiles_where_the_user_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["i8", "f4"])
+def test_names_of_values_are_the_levels(kind: str, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(MODEL), model := tmp_path / "model.onnx")
     x = np.arange(100)[:, None].astype(np.float32)
-    np.savez(samples := tmp_path / "samples.npz", x=x, labels=np.arange(100))
+    np.savez(samples := tmp_path / "samples.npz", x=x, labels=np.arange(100).astype(kind))
     (labels := tmp_path / "levels.txt").write_text("\n".join(LEVELS))
     dataset = NpzArrays.model_validate(infer_config(model, samples, labels, {}, task="quantiles").values["data"]).load()
     assert (dataset.signature.task, dataset.signature.labels) == ("quantiles", LEVELS)
