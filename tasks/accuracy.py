@@ -120,8 +120,7 @@ def accuracy(
     remedy, further = remedy_of(proto), ()
     if isinstance(split, ArraySplit) and split.heads:
         judge = required("heads", "judge", "labels of further outputs")
-        own = parent.test_outputs if parent else None
-        comparison, further = judge(config, comparison, reference, signature, outputs, split.heads, own, remedy)
+        comparison, further = judge(config, comparison, (reference, parent), signature, outputs, split.heads, remedy)
     calibration = _calibration(signature, outputs, reference.labels, temperature)
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
     if (expected := (parent or reference).sequence) is not None:

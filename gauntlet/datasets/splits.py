@@ -147,9 +147,8 @@ def batches(split: Split, size: int) -> Iterator[NamedArrays]:
 
 
 def read_npz_split(path: Path) -> ArraySplit:
-    """Read an `.npz` file with one array per input, under the input's name, and optionally `labels`.
+    """Read an `.npz` file with one array per input, under its name, and optionally `labels` and `labels_OUTPUT`.
 
-    `labels_OUTPUT` are the labels of a further output.
     Raise StageError if the file is unreadable, has no input, or the arrays differ in length.
     """
     try:

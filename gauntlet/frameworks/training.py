@@ -18,7 +18,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
-from gauntlet.datasets.splits import ArraySplit, Split, Splits, batches, require_labels
+from gauntlet.datasets.splits import Split, Splits, batches, require_labels
 from gauntlet.metrics.error_metrics import scores_per_class
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
@@ -251,10 +251,8 @@ def store_golden_and_predictions(
     files = {"golden": workspace.folder / "golden.npz"}
     golden.save(files["golden"])
     predictions: NamedArrays = {}
-    test = splits["test"]
-    if isinstance(test, ArraySplit) and test.heads:  # whose labels must fit
-        compare = required("heads", "compare", "labels of further outputs")
-        compare(golden, signature, golden.test_outputs, test.heads)
+    if heads := getattr(splits["test"], "heads", None):  # whose labels must fit
+        required("heads", "compare", "labels of further outputs")(golden, signature, golden.test_outputs, heads)
     primary, problem = signature.primary_output, problem_of(signature)
     for name, split in splits.items():
         if split.labels is None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
@@ -40,13 +42,16 @@ def compare_heads(
                 "primary output with train.primary_output"
             )
         head = signature.replace(task="arrays", labels=(), primary_output=output, decode=None, states=())
-        golden = Golden({}, {output: reference.test_outputs[output]}, labels)
+        values = reference.test_outputs[output]
+        if values.dtype.kind == "f" and values.size == len(values) and labels.dtype.kind in "iu" and labels.max() > 1:
+            labels = labels.astype(np.float64)  # one number cannot tell more than two classes
+        golden = Golden({}, {output: values}, labels)
         try:
             facts = compare_accuracy(golden, head, actual, own)
         except StageError as error:
             raise StageError(f"{HEAD}{output}: {error}") from error
         if facts.change is None:
-            shapes = f"{labels.dtype}{list(labels.shape)}, the output is {list(golden.test_outputs[output].shape)}"
+            shapes = f"{labels.dtype}{list(labels.shape)}, the output is {list(values.shape)}"
             fix = "number the classes from 0 for a score per class, and save numbers as floats"
             raise StageError(f"{HEAD}{output}: no problem has such labels and outputs: labels {shapes}. Fix: {fix}")
         verdict, needed = resolve(facts.change, (limits or AccuracyLimits()).max_accuracy_drop)
@@ -57,18 +62,19 @@ def compare_heads(
 def judge_heads(
     limits: AccuracyLimits,
     comparison: AccuracyComparison,
-    reference: Golden,
+    references: tuple[Golden, Golden | None],
     signature: Signature,
     actual: NamedArrays,
     truth: NamedArrays,
-    own: NamedArrays | None,
     remedy: str,
 ) -> tuple[AccuracyComparison, tuple[Check, ...]]:
     """Return the comparison with that of each further output in `heads`, and the checks of each one's own metric.
 
+    `references` are those of the FP32 model, and of the network that the candidate was made from where that is another.
     The noise of these outputs has the limit of predictions, because they are judged as such.
     """
-    heads = compare_heads(reference, signature, actual, truth, own, limits)
+    reference, parent = references
+    heads = compare_heads(reference, signature, actual, truth, parent.test_outputs if parent else None, limits)
     outputs = tuple(heads[each.output].outputs[0] if each.output in heads else each for each in comparison.outputs)
     checks = (
         check.replace(name=check.name.replace("accuracy.", f"accuracy.{output}.", 1))

@@ -99,6 +99,12 @@ def test_labels_that_fit_no_further_output_are_refused(output: str, labels: np.n
         compare_heads(reference, SIGNATURE, reference.test_outputs, {output: labels})
 
 
+def test_whole_numbers_are_values_of_an_output_with_one_number_a_sample() -> None:
+    reference, split = golden()
+    labels = np.round(100 * split.heads["price"]).astype(np.int64)
+    assert compare_heads(reference, SIGNATURE, reference.test_outputs, {"price": labels})["price"].metric == "r2"
+
+
 def test_labels_of_heads_stay_with_their_samples(tmp_path: Path) -> None:
     arrays = samples()
     np.savez(tmp_path / "samples.npz", **arrays)
