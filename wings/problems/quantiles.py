@@ -27,8 +27,8 @@ class Quantiles(UninterpretedValues):
     def __post_init__(self) -> None:
         if self.signature.labels and not _are_levels(self.signature.labels):
             raise StageError(
-                f"data.labels: {', '.join(self.signature.labels[:5])} are no levels of quantiles; expected increasing "
-                "numbers between 0 and 1. Fix: name the level of each value, as '0.1', '0.5', '0.9'"
+                f"data.labels: {', '.join(self.signature.labels[:5])}: not levels of quantiles, which are increasing "
+                "numbers between 0 and 1. Fix: name the level of each value with data.labels or --labels, as 0.5"
             )
 
     @property

@@ -66,5 +66,5 @@ def test_names_of_values_are_the_levels(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [("low", "high"), ("0.9", "0.1"), ("0", "0.5"), ("nan", "0.5")])
 def test_names_that_are_no_levels_are_refused(labels: tuple[str, ...]) -> None:
     signature = problem("regression").signature.replace(task="quantiles", labels=labels)
-    with pytest.raises(StageError, match="are no levels of quantiles; expected increasing numbers between 0 and 1"):
+    with pytest.raises(StageError, match="not levels of quantiles, which are increasing numbers between 0 and 1"):
         problem_of(signature)
