@@ -11,7 +11,7 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
-from gauntlet.datasets.splits import SPLITS
+from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.datasets.truth import are_class_numbers
 from gauntlet.frameworks.trial_run import TrialRun
@@ -107,10 +107,10 @@ def _arrays(
     path: Path, arrays: NamedArrays, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]
 ) -> dict[str, Any]:
     count = len(next(iter(arrays.values()), ()))
-    labelled = "with" if "labels" in arrays else "without"
+    truth = " and ".join(filter(is_truth, arrays)) or "no labels"
     by = ", split by group" if GROUPS in arrays else ", split by time" if TIMES in arrays else ""
-    notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test{by}"
-    layout = first_layout(array.shape for name, array in arrays.items() if name != "labels")
+    notes["samples"] = f"{count} in {path}, with {truth}; 30 % calibrate, 70 % test{by}"
+    layout = first_layout(array.shape for name, array in arrays.items() if not is_truth(name))
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")
     are_names = labels is not None and _are_names(labels, names, trial)

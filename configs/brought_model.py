@@ -21,6 +21,7 @@ from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Task
+from gauntlet.datasets.splits import is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.frameworks.trial_run import (
     Shapes,
@@ -185,7 +186,7 @@ def _try_framework(
     if not isinstance(config, Brought):
         raise ConfigError(f"{model}: train.kind {config.kind} takes no model; write a configuration that names it")
     require_packages_of(str(model), "train", config)
-    beside = ("labels", GROUPS, TIMES)
+    beside = (GROUPS, TIMES, *filter(is_truth, arrays or ()))
     samples = None if arrays is None else {name: array for name, array in arrays.items() if name not in beside}
     layout = first_layout(array.shape for array in (samples or {}).values())
 

@@ -11,9 +11,10 @@ from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.box_decoding import SCALED_TO_UNIT
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.kinds import kinds
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
+from gauntlet.datasets.splits import HEAD
 from gauntlet.datasets.synthetic import draw_samples
 from gauntlet.datasets.truth import task_of
 from gauntlet.frameworks.trial_run import TrialRun
@@ -62,6 +63,8 @@ def infer_meaning(
         raise ConfigError(f"--task {task}: the signature in the model says {own}. Fix: remove --task")
     if part["kind"] == "image-folder" and task not in (None, *FOLDER_TASKS):
         part["labelled"] = False
+    if heads := [name.removeprefix(HEAD) for name in arrays or () if name.startswith(HEAD)]:
+        required("heads", "primary", "labels of further outputs")(values["train"], trial.outputs, heads)
     truth = trial.task or _task_of_truth(part, arrays)
     if trial.task is not None:
         part |= {"task": trial.task}

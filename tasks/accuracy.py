@@ -12,13 +12,14 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
 from gauntlet.core.frozen import Number
+from gauntlet.core.kinds import required
 from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden, StateSequence
-from gauntlet.datasets.splits import Split, batches
+from gauntlet.datasets.splits import ArraySplit, Split, batches
 from gauntlet.datasets.state_sequence import run_sequence, stacked
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
@@ -55,6 +56,7 @@ class AccuracyFacts(AccuracyComparison, Facts):
     def quality(self) -> Metrics:
         """Return every metric, the worst class, the calibration and the share of integer arithmetic."""
         values: dict[str, float | None] = dict(score_metrics(self.scores))
+        values |= {f"quality.{output}.{head.metric}": head.accuracy for output, head in self.heads.items()}
         if self.classes:
             values.setdefault("quality.macro_f1", sum(score.f1 for score in self.classes) / len(self.classes))
             values["quality.worst_recall"] = min(score.recall for score in self.classes)
@@ -115,6 +117,10 @@ def accuracy(
     if comparison.change is not None:
         verdict, needed = resolve(comparison.change, config.max_accuracy_drop)
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
+    remedy, further = remedy_of(proto), ()
+    if isinstance(split, ArraySplit) and split.heads:
+        judge = required("heads", "judge", "labels of further outputs")
+        comparison, further = judge(config, comparison, (reference, parent), signature, outputs, split.heads, remedy)
     calibration = _calibration(signature, outputs, reference.labels, temperature)
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
     if (expected := (parent or reference).sequence) is not None:
@@ -122,13 +128,13 @@ def accuracy(
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
-    remedy = remedy_of(proto)
     by_class = class_checks(facts, min_recall, min_precision, remedy)
     problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
     cases = case_noise_check(config, problem, (parent or reference).cases, run)
     sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
     checks = (
         *accuracy_checks(config, facts, remedy),
+        *further,
         *by_class,
         *_calibration_check(facts, max_ece),
         *cases,

@@ -7,9 +7,11 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 
 LABELS = ("a", "b", "c")
+LEVELS = ("0.1", "0.5", "0.9")
 
 
 def problem(task: Task, labels: tuple[str, ...] = LABELS) -> Problem:
+    labels = LEVELS if task == "quantiles" else labels
     output = TensorSpec(name="y", dtype="float32", shape=("batch",))
     return problem_of(Signature(task=task, inputs=(), outputs=(output,), labels=labels))
 
@@ -32,5 +34,11 @@ def sample(task: Task, rng: np.random.Generator, samples: int = 60) -> tuple[np.
         path = rng.integers(0, 4, (samples, 7))
         scores = np.eye(4)[path] + noise(scale=0.4, size=(samples, 7, 4))
         return scores.astype(np.float32), problem(task).predictions(np.eye(4)[path].astype(np.float32))
+    if task == "quantiles":
+        mean = noise(scale=2, size=(samples, 1))
+        return (mean + np.array([-1.28, 0, 1.28])).astype(np.float32), mean[:, 0] + noise(size=samples)
     truth = rng.integers(0, 3, samples)
+    if task == "ranking":
+        scores = truth[:, None] + noise(scale=0.6, size=(samples, 1))
+        return scores.astype(np.float32), np.stack([truth, rng.permutation(samples) // 10], axis=1)
     return (np.eye(3)[truth] + noise(scale=0.4, size=(samples, 3))).astype(np.float32), truth

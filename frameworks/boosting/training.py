@@ -12,11 +12,13 @@ from frameworks.vectors import read_vectors, require_all_classes, require_vector
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits, require_labels
+from gauntlet.datasets.splitting import GROUPS
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_labelled, splits_to_score
 from gauntlet.runtime.resources import usable_threads
@@ -131,7 +133,8 @@ class BoostingModel(Brought):
 
         trees, values = _size_of(model)
         if model.classes == 1:
-            return LoadedModel(model.version, trees, values, call, task="regression")
+            ranks = model.objective in RANKINGS and "ranking" in kinds("problem")
+            return LoadedModel(model.version, trees, values, call, task="ranking" if ranks else "regression")
         return LoadedModel(model.version, trees, values, call, class_count=model.classes)
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
@@ -164,12 +167,14 @@ def report_boosted(
 
     # Far from the training data, outputs mean nothing: random features must be observed values.
     golden = record_golden(predict, splits["test"], observed_values_only=True)
-    if golden.labels is not None and model.objective in RANKINGS:
+    ranks = signature.task == "ranking"
+    if golden.labels is not None and model.objective in RANKINGS and not ranks:
         raise StageError(
             f"{path.name}: a ranker ({model.objective}): only the order of its scores within a group means anything, "
-            "and the labels would be taken for values. Fix: remove the labels; the scores are then compared as values"
+            "and the labels would be taken for values. Fix: remove the labels, or set data.task: ranking and name the "
+            f"group of each sample ({GROUPS})"
         )
-    if regressor and golden.labels is not None and signature.task != "regression":
+    if regressor and golden.labels is not None and signature.task != "regression" and not ranks:
         raise StageError(f"{path.name}: a regressor, and the data's labels are classes. Fix: set data.task: regression")
     classes = () if regressor else tuple(str(number) for number in range(model.classes))
     signature = signature.replace(

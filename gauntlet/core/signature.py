@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "gauntlet.signature"
 
-Task = Literal[
-    "classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays"
-]
+NumberTask = Literal["regression", "ranking", "quantiles"]
+Task = Literal["classification", "multi-label", NumberTask, "detection", "segmentation", "text", "embedding", "arrays"]
 """The kind of problem that a model answers; see `gauntlet.problems`."""
 
 

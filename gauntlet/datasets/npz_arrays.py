@@ -10,6 +10,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
@@ -71,13 +72,13 @@ class NpzArrays(DataSource):
         if any(shape != first for shape in shapes.values()):
             raise StageError(f"{self.path}: the files' arrays differ in name, type or shape: {shapes}")
         unlabelled = [path.name for path, part in parts.items() if part.labels is None]
+        if len({frozenset(part.heads) for part in parts.values()}) > 1:
+            raise StageError(f"{self.path}: 'labels_OUTPUT' are not in every file. Fix: label all or none")
         if unlabelled and len(unlabelled) < len(parts):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
         task = self.task or self._likely_task(truth)
-        names = self.labels
-        if task == "classification" and not names:
-            names = names_in(truth.values())
+        names = self.labels or (names_in(truth.values()) if task == "classification" else ())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}
         labels = label_names(task, names, truth)
@@ -90,6 +91,8 @@ class NpzArrays(DataSource):
             labels=labels,
             decode=self.decode,
         )
+        if truth and (completed := kinds("truth").get(task)):
+            parts = completed(parts, keys)
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
@@ -100,11 +103,7 @@ class NpzArrays(DataSource):
         else:
             indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
             indices = keep_copies_together(indices, sample_digests(whole), classes)
-        splits = {
-            name: ArraySplit(whole.take(chosen), None if whole.labels is None else whole.labels[chosen])
-            for name, chosen in indices.items()
-        }
-        return Dataset(splits, signature)
+        return Dataset({name: whole.at(chosen) for name, chosen in indices.items()}, signature)
 
     def _likely_task(self, truth: dict[Path, Array]) -> Task:
         """Return the problem that labels suggest; with several names, whole numbers are classes, even as floats."""
@@ -169,7 +168,8 @@ def _taken_out(parts: dict[Path, ArraySplit]) -> NamedArrays:
 def _concatenated(parts: list[ArraySplit]) -> ArraySplit:
     inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in parts[0].inputs}
     labels = [part.labels for part in parts if part.labels is not None]
-    return ArraySplit(inputs, np.concatenate(labels) if labels else None)
+    heads = {output: np.concatenate([part.heads[output] for part in parts]) for output in parts[0].heads}
+    return ArraySplit(inputs, np.concatenate(labels) if labels else None, heads)
 
 
 def _dtype(array: Array) -> str:

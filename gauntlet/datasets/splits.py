@@ -4,7 +4,7 @@ import zipfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
@@ -20,6 +20,8 @@ from gauntlet.datasets.truth import class_indices
 
 SplitName = Literal["train", "validation", "calibration", "test"]
 SPLITS = get_args(SplitName)
+LABELS, HEAD = "labels", "labels_"
+"""The array with the truth of the primary output, and the beginning of the name of that of another output."""
 MAX_NAMED = 5
 """Files named in a message."""
 NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
@@ -48,10 +50,11 @@ Splits = Mapping[str, Split]
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Samples in memory: one array per input, shape (n, ...)."""
+    """Samples in memory: one array per input, shape (n, ...); `heads` is the truth of further outputs, by output."""
 
     inputs: NamedArrays
     labels: Array | None = None
+    heads: NamedArrays = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -60,11 +63,17 @@ class ArraySplit:
         """Return the inputs of some samples."""
         return {name: array[indices] for name, array in self.inputs.items()}
 
+    def at(self, indices: npt.NDArray[np.integer]) -> "ArraySplit":
+        """Return some samples as a split."""
+        heads = {output: array[indices] for output, array in self.heads.items()}
+        return ArraySplit(self.take(indices), None if self.labels is None else self.labels[indices], heads)
+
     def save(self, folder: Path, name: str) -> Path:
         """Write one `.npz` file."""
         path = folder / f"{name}.npz"
-        labels = {} if self.labels is None else {"labels": self.labels}
-        np.savez(path, allow_pickle=False, **self.inputs, **labels)
+        labels = {} if self.labels is None else {LABELS: self.labels}
+        heads = {f"{HEAD}{output}": array for output, array in self.heads.items()}
+        np.savez(path, allow_pickle=False, **self.inputs, **labels, **heads)
         return path
 
 
@@ -138,7 +147,7 @@ def batches(split: Split, size: int) -> Iterator[NamedArrays]:
 
 
 def read_npz_split(path: Path) -> ArraySplit:
-    """Read an `.npz` file with one array per input, under the input's name, and optionally `labels`.
+    """Read an `.npz` file with one array per input, under its name, and optionally `labels` and `labels_OUTPUT`.
 
     Raise StageError if the file is unreadable, has no input, or the arrays differ in length.
     """
@@ -148,18 +157,29 @@ def read_npz_split(path: Path) -> ArraySplit:
     except NPZ_ERRORS as error:
         raise StageError(f"{path}: not an .npz file of plain arrays ({error})") from error
     shapes = {name: array.shape for name, array in inputs.items()}
-    labels = inputs.pop("labels", None)
+    truth = {name: inputs.pop(name) for name in shapes if is_truth(name)}
     if not inputs:
         raise StageError(f"{path}: no input; save one array per input under its name, and optionally 'labels'")
     lengths = {shape[0] if shape else None for shape in shapes.values()}
     if len(lengths) != 1 or lengths <= {None, 0}:
         raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}")
-    if labels is None:
-        return ArraySplit(inputs)
+    truth = {name: _checked_labels(path, name, labels) for name, labels in truth.items()}
+    labels = truth.pop(LABELS, None)
+    if truth and labels is None:
+        raise StageError(f"{path}: {next(iter(truth))} without {LABELS}. Fix: save those of the primary output as such")
+    return ArraySplit(inputs, labels, {name.removeprefix(HEAD): array for name, array in truth.items()})
+
+
+def is_truth(name: str) -> bool:
+    """Return whether the array of this name, beside the inputs, holds labels."""
+    return name == LABELS or name.startswith(HEAD)
+
+
+def _checked_labels(path: Path, name: str, labels: Array) -> Array:
     labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     if labels.dtype.kind not in "iufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
         raise StageError(
-            f"{path}: labels are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "
+            f"{path}: {name} are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "
             "finite numbers, or texts, shape (samples, ...)"
         )
-    return ArraySplit(inputs, labels.astype(np.int64, copy=False) if labels.dtype.kind in "iu" else labels)
+    return labels.astype(np.int64, copy=False) if labels.dtype.kind in "iu" else labels

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Task
+from gauntlet.core.signature import NumberTask, Task
 
 IGNORED_PIXEL = 255
 """Pixels of this class in the truth do not count, as in Pascal VOC's masks."""
@@ -17,6 +18,8 @@ SIGN_NAMES = ("-1", "1")
 """Two classes that are numbers, but no indices."""
 BOX_COLUMNS = 6
 """Left, top, right and bottom edge in pixels of the input, class (-1: no box), and 1 (0: it does not count)."""
+NUMBERS: tuple[Task, ...] = get_args(NumberTask)
+"""Problems whose labels are numbers without names."""
 FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "classification": ("iu", (1,), "one whole number per sample"),
     "embedding": ("iu", (1,), "one whole number per sample"),
@@ -24,6 +27,8 @@ FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "detection": ("f", (3,), "left, top, right, bottom, class (-1: no box) and 1, shape (samples, boxes, 6)"),
     "segmentation": ("iu", (3,), "whole numbers, shape (samples, height, width)"),
     "regression": ("fiu", (1, 2), "numbers, shape (samples,) or (samples, values)"),
+    "ranking": ("fiu", (1,), "the relevance of each sample, shape (samples,)"),
+    "quantiles": ("fiu", (1,), "one number per sample"),
     "text": ("U", (1,), "one text per sample"),
 }
 """Kinds of NumPy's types and numbers of axes that the labels of a problem have, and both in words."""
@@ -48,7 +53,7 @@ def in_form(labels: Array, task: Task, names: tuple[str, ...]) -> Array:
     Classes may be floats that are whole, 0.0, 1.0, ..., or some of `names`, or -1 and 1 where these are the names;
     raise StageError where one is not.
     """
-    if task == "regression" and labels.dtype.kind in "iu":
+    if task in NUMBERS and labels.dtype.kind in "iu":
         return labels.astype(np.float64)
     if task == "arrays" or FORMS[task][0] != "iu":
         return labels
@@ -113,7 +118,7 @@ def _default_names(task: Task, labels: list[Array]) -> tuple[str, ...]:
         return tuple(sorted(set("".join(text for array in labels for text in array.tolist()))))
     if task == "detection":
         return tuple(map(str, range(int(max(array[:, :, 4].max(initial=-1) for array in labels)) + 1)))
-    if task in ("regression", "multi-label"):
+    if task in (*NUMBERS, "multi-label"):
         return tuple(map(str, range(labels[0].shape[1] if labels[0].ndim == 2 else 1)))
     numbers = np.concatenate([np.unique(array) for array in labels])
     highest = int(np.max(numbers, initial=-1, where=numbers != IGNORED_PIXEL if task == "segmentation" else True))
@@ -133,7 +138,7 @@ def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | l
     """Return the labels that have no name, sorted."""
     if task == "text":
         return sorted(set("".join(labels.tolist())) - set(names))
-    if task == "regression":
+    if task in NUMBERS:
         return []
     if task == "detection":
         return sorted(map(int, {*np.unique(labels[:, :, 4]).tolist()} - {-1, *range(len(names))}))

@@ -13,6 +13,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact, fsync
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.kinds import required
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -250,6 +251,8 @@ def store_golden_and_predictions(
     files = {"golden": workspace.folder / "golden.npz"}
     golden.save(files["golden"])
     predictions: NamedArrays = {}
+    if heads := getattr(splits["test"], "heads", None):  # whose labels must fit
+        required("heads", "compare", "labels of further outputs")(golden, signature, golden.test_outputs, heads)
     primary, problem = signature.primary_output, problem_of(signature)
     for name, split in splits.items():
         if split.labels is None:

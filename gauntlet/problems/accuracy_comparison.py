@@ -114,6 +114,7 @@ class AccuracyComparison(Frozen):
     classes: tuple[ClassScore, ...] = Field((), description="the candidate's scores; empty without labels")
     reference_classes: tuple[ClassScore, ...] = Field((), description="the FP32 model's scores")
     largest_class_drop: ClassDrop | None = None
+    heads: dict[str, "AccuracyComparison"] = Field(default_factory=dict, description="outputs with labels of their own")
 
     @property
     def sqnr_db(self) -> float | None:

@@ -55,7 +55,7 @@ class Regression(Problem):
         if predictions.shape != expected.shape:
             raise StageError(
                 f"predictions have shape {predictions.shape}, the truth {expected.shape}; expected the same. Fix: name "
-                "the output with train.primary_output, or set data.task: classification if the labels are classes"
+                "the output with train.primary_output, or set data.task: classification (classes) or quantiles"
             )
         error = predictions.astype(np.float64) - expected
         parts = (error**2, np.abs(error), expected, expected**2, np.ones_like(expected))

@@ -15,12 +15,12 @@ from configs.frameworks import all_frameworks, framework_of
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.datasets.splits import HEAD, LABELS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
 from wings.python_api.sound_clips import has_clips, read_clips
 
-LABELS = "labels"
 LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
 """Of a table: the first that is there, and no input of the model, has the labels."""
 ONLY_INPUT = "input"
@@ -70,7 +70,7 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
         raise ConfigError("the module does not say the shapes of its inputs. Fix: give some inputs, with sample=")
     else:
         arrays = _named(next(_batches(sample)), ())
-    return {name: array for name, array in arrays.items() if name != LABELS}
+    return {name: array for name, array in arrays.items() if not is_truth(name)}
 
 
 def samples_file(
@@ -202,7 +202,8 @@ def _in_order(table: Any, fitted: tuple[str, ...]) -> Any:
         raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
     chosen = [by_name[name.replace(" ", "_")] for name in fitted]
     labels = [name for name in LABEL_COLUMNS if name in table.columns and name not in chosen][:1]
-    return table[[*chosen, *labels]]
+    heads = [name for name in table.columns if str(name).startswith(HEAD) and name not in chosen]
+    return table[[*chosen, *labels, *heads]]
 
 
 def _columns(table: Any, names: tuple[str, ...]) -> NamedArrays:
@@ -210,6 +211,7 @@ def _columns(table: Any, names: tuple[str, ...]) -> NamedArrays:
     columns = {str(name): as_array(table[name]) for name in table.columns}
     labelled = next((name for name in LABEL_COLUMNS if name in columns and name not in names), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
+    labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in names}
     if len(names) > 1 or names in [(name,) for name in columns] or any(a.dtype.kind == "U" for a in columns.values()):
         return columns | labels
     return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}

@@ -22,7 +22,8 @@ def pixel_split(split: Split, source: Signature, name: str) -> Split:
     if isinstance(split, ImageArraySplit | ImageFileSplit):
         how = split.transform.how.replace(in_graph=True)
         return replace(split, transform=split.transform.replace(how=how, layout="NHWC", name=name))
-    return ArraySplit(pixel_inputs(split.take(slice(None)), source, name), split.labels)
+    heads = split.heads if isinstance(split, ArraySplit) else {}
+    return ArraySplit(pixel_inputs(split.take(slice(None)), source, name), split.labels, heads)
 
 
 def pixel_inputs(inputs: NamedArrays, source: Signature, name: str) -> NamedArrays:

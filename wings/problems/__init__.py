@@ -1,0 +1,1 @@
+"""Problems of fewer models: rankings, quantiles, and several outputs with labels of their own."""

@@ -1,0 +1,23 @@
+"""What rankings and quantiles share: where the truth is unknown, their outputs are compared as numbers."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gauntlet.core.arrays import Array
+from gauntlet.problems.base import WeightedMetric
+from gauntlet.problems.regression import Regression
+
+
+@dataclass(frozen=True)
+class UninterpretedValues(Regression):
+    """Numbers that the truth alone gives another metric than R²."""
+
+    agreement_metric: ClassVar[str] = "r2"
+
+    def agreement(self, before: Array, after: Array) -> WeightedMetric:
+        """Return R² of the candidate's numbers where those of the reference are the truth."""
+        return Regression(self.signature).agreement(before, after)
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return R² against the numbers of the reference."""
+        return Regression(self.signature).differences(before, after)
