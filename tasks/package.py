@@ -52,7 +52,6 @@ REFERENCE_CHUNK = 256
 class PackageConfig(Frozen):
     """What goes into the bundle of the winner."""
 
-    max_size_mb: float | None = Field(None, gt=0, description="largest bundle; by default of any size")
     card: CardConfig = Field(default_factory=CardConfig, description="for the model card, the bundle's `README.md`")
     reference_samples: int = Field(
         2000, ge=0, description="most test samples for `gauntlet monitor`; 0 for no reference"
@@ -111,11 +110,11 @@ def package(
     target = workspace.folder / "bundle.zip"
     archive(folder, target)
     pruned = any(entry.stage == "prune" for entry in kept.stages)  # a retrained network has outputs of its own
-    facts, checks = examine(config, target, like_source=not pruned)
+    facts, checks = examine(target, like_source=not pruned)
     return Report(facts=facts, checks=checks, artifacts={"bundle": workspace.store_file(target)})
 
 
-def examine(config: PackageConfig, path: Path, *, like_source: bool = True) -> tuple[PackageFacts, tuple[Check, ...]]:
+def examine(path: Path, *, like_source: bool = True) -> tuple[PackageFacts, tuple[Check, ...]]:
     """Open a bundle as its users do, and return what it holds and the gate's checks.
 
     With `like_source`, the outputs for the golden samples must also resemble those of the source, which this gate
@@ -148,9 +147,6 @@ def examine(config: PackageConfig, path: Path, *, like_source: bool = True) -> t
     ]
     if like_source:
         checks.append(_source_check(bundle))
-    if config.max_size_mb is not None:
-        fix = "raise package.max_size_mb, or choose smaller candidates"
-        checks.append(Check.of("package.max_size_mb", facts.size_bytes / 1e6, "<=", config.max_size_mb, "", fix))
     return facts, tuple(checks)
 
 

@@ -52,7 +52,6 @@ def open_session(
     inter_op_threads: int | None = None,
     arena: bool = True,
     memory_pattern: bool = True,
-    memory_reuse: bool = True,
     save_to: Path | None = None,
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
@@ -78,7 +77,7 @@ def open_session(
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads or usable_threads()
     options.enable_cpu_mem_arena = arena
-    options.enable_mem_pattern, options.enable_mem_reuse = memory_pattern, memory_reuse
+    options.enable_mem_pattern = memory_pattern
     options.log_severity_level = ERRORS
     if parallel:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL

@@ -44,10 +44,8 @@ class OrtCpu(OrtTarget):
     spinning: bool = Field(True, description="busy waiting, which is faster on free cores and slower on shared ones")
     arena: bool = Field(True, description="keep memory between calls")
     memory_pattern: bool = Field(True, description="plan memory ahead for inputs of a known shape")
-    memory_reuse: bool = Field(True, description="let tensors share memory when they are not needed together")
-    parallel: bool = Field(False, description="run branches of the graph in parallel, on threads of their own")
     inter_op_threads: int | None = Field(
-        None, ge=1, description="for the branches, with `parallel`; by default, as many as `threads`"
+        None, ge=1, description="run branches of the graph in parallel, on so many threads of their own"
     )
     config_entries: dict[str, str] = Field(
         default_factory=dict, description="further entries of ONNX Runtime's session configuration, by key"
@@ -56,15 +54,13 @@ class OrtCpu(OrtTarget):
     fallback: ClassVar[str | None] = None
     named_entries: ClassVar[str] = "config_entries"
     named_if_changed: ClassVar[dict[str, str]] = {"level": "{}", "threads": "{}t"}
-    named_if_changed |= {"spinning": "nospin", "arena": "noarena", "parallel": "parallel"}
-    named_if_changed |= {"memory_pattern": "nopattern", "memory_reuse": "noreuse", "inter_op_threads": "{}branches"}
+    named_if_changed |= {"spinning": "nospin", "arena": "noarena"}
+    named_if_changed |= {"memory_pattern": "nopattern", "inter_op_threads": "{}branches"}
 
     @model_validator(mode="after")
     def _branches_need_threads(self) -> Self:
-        if self.parallel and self.threads == 1:
-            raise ValueError("parallel: branches need at least two threads, got threads: 1")
-        if self.inter_op_threads and not self.parallel:
-            raise ValueError("inter_op_threads run branches in parallel; set parallel: true, too")
+        if self.inter_op_threads and self.threads == 1:
+            raise ValueError("inter_op_threads: branches need at least two threads, got threads: 1")
         return self
 
     def settings(self) -> dict[str, str]:
@@ -73,8 +69,8 @@ class OrtCpu(OrtTarget):
 
     def engine_options(self) -> JsonObject:
         """Return also the session's options."""
-        options: JsonObject = {"level": self.level, "arena": self.arena, "parallel": self.parallel}
-        options |= {"memory_pattern": self.memory_pattern, "memory_reuse": self.memory_reuse}
+        options: JsonObject = {"level": self.level, "arena": self.arena, "memory_pattern": self.memory_pattern}
+        options |= {"parallel": self.inter_op_threads is not None}
         options |= {"threads": self.threads} if self.threads else {}
         options |= {"inter_op_threads": self.inter_op_threads} if self.inter_op_threads else {}
         return super().engine_options() | options | {"settings": {**self.settings()}}
@@ -88,7 +84,6 @@ class OrtCpu(OrtTarget):
             "enable_cpu_mem_arena": self.arena,
         }
         options |= {} if self.memory_pattern else {"enable_mem_pattern": False}
-        options |= {} if self.memory_reuse else {"enable_mem_reuse": False}
-        branches = self.inter_op_threads or threads
-        options |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": branches} if self.parallel else {}
+        if self.inter_op_threads:
+            options |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": self.inter_op_threads}
         return options | self.settings()

@@ -160,7 +160,7 @@ class BenchmarkConfig(Frozen):
         first = cast(OrtCpu, self.targets[0])
         if self.session_variants is not None:
             return (first, *self.session_variants)
-        if first.parallel or first.env or (first.threads or self.default_threads) == 1:
+        if first.inter_op_threads or first.env or (first.threads or self.default_threads) == 1:
             return (first,)
         single = first.replace(threads=1)
         return (first,) if single in self.targets else (first, single)

@@ -24,7 +24,7 @@ from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.model_file import external_locations
 from gauntlet.request_log.reference import MonitoringReference
-from tasks.package import PackageConfig, examine
+from tasks.package import examine
 
 if TYPE_CHECKING:
     from conftest import Trained
@@ -160,7 +160,7 @@ def test_bundle_with_a_changed_file_fails_the_gate(workspace: MakeSpace, tmp_pat
     folder = unpacked(packed(workspace()), tmp_path / "x")
     (folder / "report.json").write_text("changed")
     archive(folder, tmp_path / "x.zip")
-    _, checks = examine(PackageConfig(), tmp_path / "x.zip")
+    _, checks = examine(tmp_path / "x.zip")
     assert [check.name for check in checks if check.blocks] == ["package.damaged_files"]
     assert checks[0].detail.startswith("report.json: changed")
 
@@ -173,7 +173,7 @@ def test_bundle_whose_model_gives_other_outputs_fails_the_gate(workspace: MakeSp
     onnx.save(proto, folder / MODEL)
     seal_with_evidence(folder)
     archive(folder, tmp_path / "x.zip")
-    _, checks = examine(PackageConfig(), tmp_path / "x.zip")
+    _, checks = examine(tmp_path / "x.zip")
     assert [check.name for check in checks if check.blocks] == ["package.max_golden_error"]
 
 
@@ -188,11 +188,6 @@ def test_winner_that_is_unlike_its_source_fails_the_gate_although_its_golden_out
     report = pack(space, keep(broken, space.store, space.folder), golden)
     assert [check.name for check in report.failures] == ["package.outputs_unlike_source"]
     assert "'y'" in report.failures[0].detail
-
-
-def test_bundle_larger_than_allowed_fails_the_gate(workspace: MakeSpace) -> None:
-    _, checks = examine(PackageConfig(max_size_mb=0.001), packed(workspace()))
-    assert [check.name for check in checks if check.blocks] == ["package.max_size_mb"]
 
 
 def test_weights_named_like_a_file_of_the_bundle_are_refused(workspace: MakeSpace) -> None:

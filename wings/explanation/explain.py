@@ -165,7 +165,7 @@ def profile_execution(
             model,
             level=target.level,
             threads=target.threads or threads,
-            parallel=target.parallel,
+            parallel=target.inter_op_threads is not None,
             arena=target.arena,
             settings=target.settings(),
             save_to=optimized,

@@ -162,7 +162,7 @@ def _facts(
 
 REMEDIES: dict[Stopped, str] = {
     "not even in float": "loosen the limits of `accuracy`",
-    "evaluations used up": "raise repair.max_trials",
+    "evaluations used up": "loosen the limits of `accuracy`",
     "time used up": "raise repair.budget_s",
 }
 

@@ -31,6 +31,8 @@ Stopped = Literal[
 ]
 
 
+MAX_TRIALS = 4
+"""Sets that are quantized, evaluated and raced."""
 SQNR_MARGIN_DB = 1.0
 """Added to the limit after a set falls short."""
 
@@ -39,7 +41,6 @@ class SearchBudget(Frozen):
     """Limits on the effort of a search."""
 
     min_speedup: float = Field(1.0, ge=1, description="over FP32, in a short race; the whole interval must lie above")
-    max_trials: int = Field(4, ge=1, description="largest number of sets to quantize, evaluate and race")
     budget_s: float = Field(120, gt=0, description="after this, only the best set so far is evaluated in full")
 
 
@@ -111,7 +112,7 @@ class MixedPrecisionSearch:
     def _best(self, last: Trial) -> Trial:
         """Return the best trial, after one more with fewer borders between floats and integers where that may help."""
         joined = self._joined(last.float_nodes)
-        may_try = self._in_time() and len(self.trials) < self.budget.max_trials
+        may_try = self._in_time() and len(self.trials) < MAX_TRIALS
         if not last.good or joined == set(last.float_nodes) or not may_try:
             return max(self.trials, key=self._worth)
         trial = self._evaluated(joined)
@@ -156,7 +157,7 @@ class MixedPrecisionSearch:
             return "time used up" if cut_short else done
         if len(trial.float_nodes) == len(self.evaluator.nodes):
             return "not even in float"
-        if len(self.trials) >= self.budget.max_trials:
+        if len(self.trials) >= MAX_TRIALS:
             return "evaluations used up"
         return None if self._in_time() else "time used up"
 

@@ -36,7 +36,7 @@ SIZE = 64
     [
         ({"session_variants": [{}]}, "ort-cpu is listed twice or equals the first target"),
         ({"session_variants": [{"arena": False}, {"arena": False}]}, "ort-cpu-noarena is listed twice"),
-        ({"session_variants": [{"parallel": True, "threads": 1}]}, "branches need at least two threads"),
+        ({"session_variants": [{"inter_op_threads": 2, "threads": 1}]}, "branches need at least two threads"),
         ({"session_variants": [{"threads": 1, "env": "openvino"}]}, "run in this Python environment"),
     ],
 )
@@ -54,11 +54,11 @@ def test_sessions_are_refused_when_the_machine_makes_them_nonsense() -> None:
 
 def test_sessions_have_a_name_and_the_options_that_somebody_sets() -> None:
     config = BenchmarkConfig.model_validate(
-        {"session_variants": [{"threads": 1, "spinning": False}, {"parallel": True}]}
+        {"session_variants": [{"threads": 1, "spinning": False}, {"inter_op_threads": 4}]}
     )
     assert BenchmarkConfig.model_validate_json(config.model_dump_json()) == config
     first, second, third = describe_sessions(config.all_sessions, threads=4, usable=4)
-    assert (first.name, second.name, third.name) == ("ort-cpu", "ort-cpu-1t-nospin", "ort-cpu-parallel")
+    assert (first.name, second.name, third.name) == ("ort-cpu", "ort-cpu-1t-nospin", "ort-cpu-4branches")
     assert first.options == {
         "graph_optimization_level": "ORT_ENABLE_ALL", "intra_op_num_threads": 4, "enable_cpu_mem_arena": True,
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_sessions_have_a_name_and_the_options_that_somebody_sets() -> None:
         ({"threads": 2, "targets": [{"kind": "ort-cpu", "arena": False}]}, ["ort-cpu-noarena", "ort-cpu-1t-noarena"]),
         ({"threads": 1}, ["ort-cpu"]),
         ({"threads": 2, "session_variants": []}, ["ort-cpu"]),
-        ({"threads": 2, "targets": [{"kind": "ort-cpu", "parallel": True}]}, ["ort-cpu-parallel"]),
+        ({"threads": 2, "targets": [{"kind": "ort-cpu", "inter_op_threads": 2}]}, ["ort-cpu-2branches"]),
         ({"threads": 2, "targets": ["ort-cpu", {"kind": "ort-cpu", "threads": 1}]}, ["ort-cpu"]),
     ],
 )
@@ -86,7 +86,7 @@ def test_one_thread_is_a_session_variant_by_itself_where_the_first_session_has_m
 
 def test_session_gets_its_options_when_the_worker_loads_it(tmp_path: Path) -> None:
     onnx.save(turning(2), tmp_path / "model.onnx")
-    target = OrtCpu(threads=2, spinning=False, arena=False, parallel=True, level="extended")
+    target = OrtCpu(threads=2, spinning=False, arena=False, inter_op_threads=2, level="extended")
     got = OrtEngine(tmp_path / "model.onnx", 1, target.options()).session.get_session_options()
     for name, value in target.session_options(1).items():
         found = got.get_session_config_entry(name) if "." in name else getattr(got, name)

@@ -17,8 +17,6 @@ BLOCKS = "session.dynamic_block_base"
 ALL = OrtCpu(
     threads=2,
     memory_pattern=False,
-    memory_reuse=False,
-    parallel=True,
     inter_op_threads=1,
     config_entries={BLOCKS: "4"},
 )
@@ -31,7 +29,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_options_that_change_the_computation_are_in_the_name() -> None:
-    assert ALL.name == f"ort-cpu-2t-parallel-nopattern-noreuse-1branches-{BLOCKS}=4"
+    assert ALL.name == f"ort-cpu-2t-nopattern-1branches-{BLOCKS}=4"
 
 
 def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(model: Path) -> None:
@@ -39,7 +37,7 @@ def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(model: Path)
     shipped = open_session(model, overrides=ALL.session_options(4))
     for session in (raced, shipped):
         options = session.get_session_options()
-        assert (options.enable_mem_pattern, options.enable_mem_reuse) == (False, False)
+        assert not options.enable_mem_pattern
         assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
         assert options.get_session_config_entry(BLOCKS) == "4"
 
@@ -52,6 +50,6 @@ def test_entry_that_no_bundle_may_have_is_refused_before_the_race() -> None:
         open_session(b"", overrides=library.session_options(2))
 
 
-def test_threads_for_branches_need_branches_in_parallel() -> None:
-    with pytest.raises(ValidationError, match="inter_op_threads run branches in parallel; set parallel: true"):
-        OrtCpu(inter_op_threads=2)
+def test_branches_in_parallel_need_threads() -> None:
+    with pytest.raises(ValidationError, match="branches need at least two threads, got threads: 1"):
+        OrtCpu(inter_op_threads=2, threads=1)

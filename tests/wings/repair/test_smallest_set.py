@@ -124,9 +124,10 @@ def test_set_is_judged_by_the_gate_alone_when_a_prediction_must_reach_more(monke
     assert (best, search.stopped) == (search.trials[1], "found")
 
 
-def test_numbers_that_are_none_are_the_worst() -> None:
+def test_numbers_that_are_none_are_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wings.repair.search.MAX_TRIALS", 2)
     alone = ABCD | {"d": math.nan}
-    search, best = searched(Known(alone, {"d": 25, "ad": 30}, {"d": math.nan, "ad": 3}), max_trials=2)
+    search, best = searched(Known(alone, {"d": 25, "ad": 30}, {"d": math.nan, "ad": 3}))
     assert search.order == (("d",), ("a",), ("b",), ("c",))
     assert (best.quality.sqnr_db, search.stopped) == (3, "evaluations used up")
 

@@ -95,8 +95,6 @@ def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
         threads=min(int(threads), usable_threads()) if threads else None,
         arena=bool(session.get("enable_cpu_mem_arena", True)),
         memory_pattern=bool(session.get("enable_mem_pattern", True)),
-        memory_reuse=bool(session.get("enable_mem_reuse", True)),
-        parallel=parallel,
         inter_op_threads=min(int(branches), usable_threads()) if branches and parallel else None,
         spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
         config_entries={key: str(session[key]) for key in CONFIG_ENTRIES if key in session and key not in NO_SPINNING},

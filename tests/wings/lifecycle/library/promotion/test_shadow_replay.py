@@ -164,7 +164,6 @@ def test_gain_without_labels_is_refused(champion: Bundle, tmp_path: Path) -> Non
 def test_target_is_the_same_when_read_from_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wings.lifecycle.library.promotion.shadow_replay.usable_threads", lambda: 8)
     block = {"session.dynamic_block_base": "4"}
-    branches = {"parallel": True, "inter_op_threads": 1}
-    changed = OrtCpu(threads=2, memory_pattern=False, memory_reuse=False, config_entries=block, **branches)
+    changed = OrtCpu(threads=2, memory_pattern=False, config_entries=block, inter_op_threads=1)
     for target in (changed, OrtCpu(threads=4)):
         assert target_of_session(target.session_options(4)) == target
