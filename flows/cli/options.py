@@ -100,8 +100,8 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--shape", type=input_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape
     )
-    task = "what the outputs of a model mean; by default inferred from its graph and its outputs"
-    command.add_argument("--task", choices=TASKS, help=task)
+    task = f"what the outputs of a model mean, by default inferred: {', '.join(TASKS)}"
+    command.add_argument("--task", choices=TASKS, metavar="TASK", help=task)
     group = "keep samples of one value in one split: a column, an array of the .npz file, or a pattern of images' paths"
     command.add_argument("--group", metavar="COLUMN|REGEX", help=group)
     time = "take the latest samples by this column, or array, for the test, and the earliest to calibrate"
