@@ -20,7 +20,8 @@ def passing(expected: object) -> set[str]:
 
 @pytest.mark.parametrize(("name", "way"), [("resnet50", "imagenet"), ("googlenet", "half")])
 def test_weights_of_torchvision_expect_what_its_transforms_do(name: str, way: str) -> None:
-    torchvision = pytest.importorskip("torchvision")
+    import torchvision
+
     from frameworks.torch.initial_weights import expected_images
 
     network = torchvision.models.get_model(name, weights=None)
@@ -37,7 +38,6 @@ def test_weights_of_torchvision_expect_what_its_transforms_do(name: str, way: st
     [("resnet50", "caffe"), ("mobilenetv2", "half"), ("mobilenetv3small", "half"), ("efficientnetb0", "imagenet")],
 )
 def test_weights_of_keras_expect_what_its_layers_or_functions_do(name: str, way: str) -> None:
-    pytest.importorskip("keras")
     from frameworks.keras.expected_images import published_images
 
     assert passing(published_images(name, (96, 96, 3))) == {way}

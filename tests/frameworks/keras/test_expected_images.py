@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from configs.brought_model import infer_config
+from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import preprocess
 
-keras = pytest.importorskip("keras")
+
+@pytest.fixture
+def keras():
+    return start_tensorflow()
 
 
 @pytest.fixture
@@ -19,7 +23,7 @@ def expected():
     return expected_images
 
 
-def network(*layers: object, name: str = "mine") -> object:
+def network(keras, *layers: object, name: str = "mine") -> object:
     head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)]
     return keras.Sequential([keras.Input((32, 32, 3)), *layers, keras.layers.Conv2D(2, 3), *head], name=name)
 
@@ -27,7 +31,7 @@ def network(*layers: object, name: str = "mine") -> object:
 @pytest.mark.parametrize(
     ("build", "module"), [("MobileNetV2", "mobilenet_v2"), ("ResNet50", "resnet"), ("DenseNet121", "densenet")]
 )
-def test_architecture_is_fed_as_its_own_function_prepares_images(expected, build: str, module: str) -> None:
+def test_architecture_is_fed_as_its_own_function_prepares_images(expected, keras, build: str, module: str) -> None:
     found = expected(getattr(keras.applications, build)(weights=None, input_shape=(32, 32, 3), classes=2))
     assert f"keras.applications.{module}.preprocess_input" in found.why
     how = Preprocessing(
@@ -39,22 +43,22 @@ def test_architecture_is_fed_as_its_own_function_prepares_images(expected, build
 
 
 @pytest.mark.parametrize("layer", ["Rescaling", "Normalization"])
-def test_network_that_scales_pixels_gets_pixels(expected, layer: str) -> None:
+def test_network_that_scales_pixels_gets_pixels(expected, keras, layer: str) -> None:
     scaling = keras.layers.Rescaling(1 / 255) if layer == "Rescaling" else keras.layers.Normalization()
-    found = expected(network(scaling))
+    found = expected(network(keras, scaling))
     assert f"scales pixels itself, in the layer {layer.lower()}" in found.why
     assert (found.mean[0], found.std[0]) == (0, 1 / 255)
 
 
-def test_other_networks_say_nothing(expected) -> None:
-    assert expected(network()) is None
-    assert expected(network(keras.layers.Conv2D(2, 3), keras.layers.Rescaling(2.0))) is None  # not of pixels
+def test_other_networks_say_nothing(expected, keras) -> None:
+    assert expected(network(keras)) is None
+    assert expected(network(keras, keras.layers.Conv2D(2, 3), keras.layers.Rescaling(2.0))) is None  # not of pixels
 
 
-def test_run_says_what_it_took_from_the_network(tmp_path: Path) -> None:
+def test_run_says_what_it_took_from_the_network(keras, tmp_path: Path) -> None:
     from small_images import write_pictures
 
-    network(keras.layers.Rescaling(1 / 255, name="scale")).save(tmp_path / "m.keras")
+    network(keras, keras.layers.Rescaling(1 / 255, name="scale")).save(tmp_path / "m.keras")
     found = infer_config(tmp_path / "m.keras", write_pictures(tmp_path / "p", "a", "b"), None, {})
     assert found.notes["images"].startswith("ASSUMED: the network scales pixels itself, in the layer scale: RGB / 255")
     assert (found.values["data"]["std"], found.values["data"]["resize"]) == ([1 / 255] * 3, "stretch")

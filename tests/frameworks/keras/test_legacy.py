@@ -10,11 +10,17 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 
-tf_keras = pytest.importorskip("tf_keras")
-layers = tf_keras.layers
+
+def keras_2() -> Any:
+    """Return the package, behind what TensorFlow needs before it."""
+    start_tensorflow()
+    import tf_keras
+
+    return tf_keras
 
 
 @pytest.fixture
@@ -25,11 +31,13 @@ def load() -> Callable[..., Any]:
 
 
 def recurrent() -> Any:
+    tf_keras, layers = keras_2(), keras_2().layers
     parts = [layers.GRU(8, return_sequences=True), layers.Bidirectional(layers.LSTM(4)), layers.Dense(2)]
     return tf_keras.Sequential([layers.Input((12, 4)), *parts])
 
 
 def convolutional() -> Any:
+    tf_keras, layers = keras_2(), keras_2().layers
     image = tf_keras.Input((16, 16, 3))
     scaled = image / 127.5 - 1.0
     maps = layers.SeparableConv2D(4, 3)(layers.DepthwiseConv2D(3, groups=1)(scaled))
@@ -38,6 +46,7 @@ def convolutional() -> Any:
 
 
 def attentive() -> Any:
+    tf_keras, layers = keras_2(), keras_2().layers
     words = tf_keras.Input((6, 8))
     mixed = layers.LayerNormalization()(layers.MultiHeadAttention(2, 4)(words, words) + words)
     return tf_keras.Model(words, layers.Dense(2)(layers.Flatten()(mixed)))
@@ -72,6 +81,7 @@ def test_lambda_is_code_and_runs_only_if_it_is_trusted(
     load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    tf_keras, layers = keras_2(), keras_2().layers
     harmful = layers.Lambda(lambda x: (__import__("pathlib").Path("harm").touch(), x)[1])
     tf_keras.Sequential([layers.Input((3,)), harmful]).save(f"m{suffix}")
     Path("harm").unlink()  # of the build
@@ -91,6 +101,7 @@ def test_lambda_is_code_and_runs_only_if_it_is_trusted(
     ],
 )
 def test_file_that_names_more_than_layers_is_refused(load, tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    tf_keras, layers = keras_2(), keras_2().layers
     tf_keras.Sequential([layers.Input((3,)), layers.Dense(2)]).save(tmp_path / "sound.keras")
     with zipfile.ZipFile(tmp_path / "sound.keras") as sound, zipfile.ZipFile(tmp_path / "m.keras", "w") as file:
         for name in sound.namelist():
