@@ -116,7 +116,8 @@ def infer_config(
     if ASSUMED in notes.get("images", "") and notes["problem"].startswith("classification"):
         scores = values["train"].get("primary_output") or (trial.scores.name if trial.scores else "")
         notes["images"] += "".join(change(part, brought.predict, scores) for change in kinds("assumed").values())
-    fusions = [{"kind": "transformers"}] if kind == "onnx" and reads_attention(model) else []
+    fuses = kind == "onnx" and "transformers" in kinds("pass") and reads_attention(model)
+    fusions = [{"kind": "transformers"}] if fuses else []
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
         "quantize": "auto",

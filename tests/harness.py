@@ -16,6 +16,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.report_files import read_report
 from flows.servers.password import password_file
+from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import shipping_stages
 
@@ -32,6 +33,7 @@ QUICK = (*RACE, "numerics.samples=8", "train.epochs=6")
 WITHOUT_REPAIR = ("repair.enabled=false",) if "repair" in shipping_stages() else ()
 """The processor decides who needs a repair."""
 QUICK += WITHOUT_REPAIR
+QUICK += () if "onnxslim" in kinds("pass") else ("optimize.1={kind: ort, level: basic}",)
 
 
 def quick_config(*settings: str) -> PipelineConfig:

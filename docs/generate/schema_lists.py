@@ -5,7 +5,7 @@ Items that several objects of a part share, such as the kinds of a target, are i
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from markdown_text import anchor, items, sentence, wrapped
@@ -42,22 +42,24 @@ class SchemaLists:
         for key, value in schema["properties"].items():
             self._name(value, key)
 
-    def _name(self, value: Schema, path: str, kind: str = "") -> None:
+    def _name(self, value: Schema, path: str, kind: str = "", outer: Collection[str] = ()) -> None:
         """Give the objects in a value their titles, depth first: `data: digits`, `data.hog`.
 
         Where the same key of two kinds has different objects, the title of the second names the kinds that have it.
+        Those in `outer` get theirs from the value around this one.
         """
         kinds = {target: kind for kind, target in mapping(value).items()}
-        for reference in references(value):
+        own = [*references(value)]
+        for reference in own:
             name = reference.rpartition("/")[2]
-            if name in self.titles or "properties" not in self.definitions[name]:
+            if reference in outer or name in self.titles or "properties" not in self.definitions[name]:
                 if self.titles.get(name, "").startswith(f"{path} ("):
                     self.titles[name] = f"{self.titles[name][:-1]}, {kind})"
                 continue
             title = f"{path}: {kinds[reference]}" if reference in kinds else path
             self.titles[name] = f"{title} ({kind})" if title in self.titles.values() else title
             for key, inner in self.definitions[name]["properties"].items():
-                self._name(inner, f"{path}.{key}", kinds.get(reference, kind))
+                self._name(inner, f"{path}.{key}", kinds.get(reference, kind), own)
 
     def sections(self, part: str, level: int = 2) -> Iterator[str]:
         """Yield the sections of one key of the schema: its kinds or its keys, then what these contain."""

@@ -28,8 +28,6 @@ from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import OptimizeConfig, OptimizeFacts
 from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import OrtGraph
-from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig
 from tasks.select.decision import Decision
 from tasks.structure import structure
@@ -94,9 +92,7 @@ class Base:
 def _keeps_products(graph_pass: OptimizeConfig) -> bool:
     """Return whether a pass or chain fuses attention, and makes no other operator that recipes do not know."""
     passes = graph_pass.passes if isinstance(graph_pass, Chain) else (graph_pass,)
-    fusions = [part for part in passes if isinstance(part, TransformerFusions)]
-    others = any(isinstance(part, OrtGraph) and part.level != "basic" for part in passes)
-    return bool(fusions) and not others and all(part.keeps_products for part in fusions)
+    return any(part.fuses_attention for part in passes) and all(part.keeps_products for part in passes)
 
 
 def export_network(

@@ -10,12 +10,10 @@ from gauntlet.datasets.truth import task_of
 from gauntlet.problems.arrays import Arrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.multi_label import MultiLabel
 from gauntlet.problems.regression import Regression
 
 PROBLEMS: dict[str, type[Problem]] = {
     "classification": Classification,
-    "multi-label": MultiLabel,
     "regression": Regression,
     "arrays": Arrays,
 }

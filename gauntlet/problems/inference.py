@@ -14,7 +14,6 @@ from gauntlet.problems.output_evidence import (
     SOFTMAX,
     Evidence,
     InferredProblem,
-    are_decided,
     class_twin,
     is_named,
     is_reconstruction,
@@ -131,17 +130,6 @@ def _why_classes(known: Evidence, name: str, scores: Array) -> str:
     return ""
 
 
-def _multi_label(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
-    for name, values in known.rows.items():
-        ends = known.last(name) == "Sigmoid" or (known.graph is None and within_unit(values))
-        if not certain and (not ends or sums_to_one(values)):
-            continue
-        decided = known.real and are_decided(values)
-        if certain or decided or is_named(name, CLASS_NAMES) or values.shape[1] == known.classes:
-            why = "holds an independent probability for each class" if ends else "as requested"
-            yield InferredProblem("multi-label", f"{name} [n, {values.shape[1]}] {why}", name)
-
-
 def _regression(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
     if certain:
         possible = (n for n, a in known.outputs.items() if a.dtype.kind == "f" and a.ndim <= 2)
@@ -155,7 +143,6 @@ def _arrays(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
 
 TASKS: dict[str, Infer] = {
     "classification": _classification,
-    "multi-label": _multi_label,
     "regression": _regression,
     "arrays": _arrays,
 }

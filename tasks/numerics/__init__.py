@@ -10,6 +10,7 @@ from pydantic import Field
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -24,7 +25,6 @@ from gauntlet.metrics.output_comparison import (
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.session import open_session
 from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding
-from tasks.numerics.first_divergence import first_divergence
 
 ERROR = "numerics.max_rel_error"
 
@@ -62,7 +62,8 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         config = allow_rounding(config, rounding)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks):
-        divergence = first_divergence(path, reference, config.max_rel_error)
+        found = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
+        divergence = next(filter(None, found), None)
         as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference)
         cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]

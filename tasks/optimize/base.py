@@ -14,6 +14,13 @@ class Pass(Frozen, ABC):
 
     packages: ClassVar[dict[str, str]] = {}
     """Required package -> the extra that installs it."""
+    fuses_attention: ClassVar[bool] = False
+    """Whether it turns attention into ONNX Runtime's own operators."""
+
+    @property
+    def keeps_products(self) -> bool:
+        """Whether recipes can quantize the products of the model that it makes."""
+        return True
 
     @property
     @abstractmethod

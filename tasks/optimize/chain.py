@@ -9,14 +9,13 @@ from pydantic import Field
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_graph
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
-from tasks.optimize.fold_affine import FoldAffine
+from tasks.optimize.base import Pass
 from tasks.optimize.graph_pass import GraphPass, OrtGraph
-from tasks.optimize.onnxscript import OnnxScript
-from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
 NOT_TRIED = "not tried: "
@@ -27,6 +26,14 @@ MEMORY_BYTES = 8_000_000_000
 """Of the process that applies the passes."""
 MIN_TIMEOUT_S = 30
 """A pass is given this time also where the budget is smaller."""
+DEFAULT = ("onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer")
+"""The passes of a chain, as far as they are installed; ONNX Runtime's follows."""
+
+
+def default_passes() -> tuple[Pass, ...]:
+    """Return the passes of a chain without `passes`."""
+    installed = kinds("pass")
+    return (*(installed[name]() for name in DEFAULT if name in installed), OrtGraph(level="basic"))
 
 
 class Chain(Frozen):
@@ -38,7 +45,7 @@ class Chain(Frozen):
     kind: Literal["chain"] = "chain"
     name: str = Field("passes", pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the candidate")
     passes: tuple[GraphPass, ...] = Field(
-        (OnnxSim(), FoldAffine(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic")),
+        default_factory=default_passes,
         min_length=1,
         description="applied in this order",
     )

@@ -1,4 +1,4 @@
-"""The passes over a graph, those of ONNX Runtime and of a user's function among them, and how one is applied."""
+"""The passes of ONNX Runtime and of a user's function, and how any pass is applied."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,11 +12,7 @@ from gauntlet.core.user_code import UserFunction
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import open_session, supported_ir_version
 from tasks.optimize.base import Pass
-from tasks.optimize.fold_affine import FoldAffine
 from tasks.optimize.in_memory_pass import PassGroup
-from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
-from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
-from tasks.optimize.transformers import TransformerFusions
 
 
 class OrtGraph(Pass):
@@ -29,6 +25,11 @@ class OrtGraph(Pass):
     def name(self) -> str:
         """The candidate's name."""
         return f"ort-{self.level}"
+
+    @property
+    def keeps_products(self) -> bool:
+        """Whether recipes can quantize the products of the optimized model."""
+        return self.level == "basic"
 
     def apply(self, model: Path, destination: Path) -> None:
         """Write the optimized model."""
@@ -53,8 +54,7 @@ class PythonPass(UserFunction, Pass):
         write_model(result, destination)
 
 
-LIBRARIES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions
-PASSES = (*LIBRARIES, FoldAffine, PythonPass)
+PASSES = (OrtGraph, PythonPass)
 GraphPass = Annotated[Pass, OneOf("pass", PASSES)]
 
 LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout

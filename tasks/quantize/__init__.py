@@ -28,9 +28,8 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
 from tasks.quantize.left_out import LeftOut
 from tasks.quantize.static import StaticInt8
-from tasks.quantize.weight_only import WeightOnly
 
-QuantizeConfig = Annotated[Recipe, OneOf("recipe", (StaticInt8, DynamicInt8, WeightOnly, Float16))]
+QuantizeConfig = Annotated[Recipe, OneOf("recipe", (StaticInt8, DynamicInt8, Float16))]
 
 MAX_NAMED = 16  # how many operator types a message names
 

@@ -9,14 +9,12 @@ The accuracy gate and the race decide between the remaining ones.
 from collections.abc import Collection
 
 from gauntlet.calibration.methods import Percentile
+from gauntlet.core.kinds import kinds
 from gauntlet.onnx_model.attention import Operators
 from gauntlet.runtime.processor import Processor
+from tasks.quantize.base import Recipe
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
-from tasks.quantize.weight_only import WeightOnly
-
-Recipe = StaticInt8 | DynamicInt8 | WeightOnly
-"""Which operators dominate a model, as far as the configuration shows it before a run."""
 
 TARGET_RECIPES = {
     "openvino": StaticInt8(qdq_placement="inputs"),
@@ -52,7 +50,8 @@ def recommended_recipes(
         safe.replace(calibration_method=Percentile(percentile=99.99)),
     ]
     for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
-    dynamic, weight_only = DynamicInt8(op_types="matmul"), (WeightOnly(), WeightOnly(bits=4))
+    dynamic, installed = DynamicInt8(op_types="matmul"), kinds("recipe")
+    weight_only = [installed["weight-only"](bits=bits) for bits in (8, 4) if "weight-only" in installed]
     recipes: dict[Operators, list[Recipe]] = {
         "convolutions": [*first, *for_targets, *variants],
         "matrices": [*[*first, *variants][:2], dynamic, DynamicInt8(weights="s8", op_types="matmul"), *for_targets],

@@ -58,14 +58,19 @@ def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path)
     assert found.notes["input image"] == "float32 [n, 3, 32, 32]"
 
 
-def test_model_with_attention_gets_its_fusions_and_recipes(tmp_path: Path) -> None:
-    model = saved(tmp_path / "encoder.onnx", transformer_models.encoder())
-    _, config = inferred(model)
-    assert "transformers" in {one.kind for one in config.optimize}
-    assert {"weight-only-8bit", "weight-only-4bit"} < {recipe.name for recipe in config.quantize}
+def test_model_with_attention_gets_recipes_for_products(tmp_path: Path) -> None:
+    _, config = inferred(saved(tmp_path / "encoder.onnx", transformer_models.encoder()))
+    assert "dynamic-s8-matmul" in {recipe.name for recipe in config.quantize}
     _, other = inferred(saved(tmp_path / "conv.onnx", written_models.convolutions()))
-    assert "transformers" not in {one.kind for one in other.optimize}
-    assert "weight-only" not in {recipe.kind for recipe in other.quantize}
+    assert "dynamic-s8-matmul" not in {recipe.name for recipe in other.quantize}
+
+
+def test_model_with_attention_gets_no_fusions_where_none_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = saved(tmp_path / "encoder.onnx", transformer_models.encoder())
+    monkeypatch.setattr("configs.brought_model.kinds", lambda part: {})
+    assert [one["kind"] for one in infer_config(model, None, None, {}).values["optimize"]] == ["chain", "ort"]
 
 
 def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> None:

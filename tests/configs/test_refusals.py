@@ -122,7 +122,7 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
         ({"train": {"architecture": "vgg"}}, "architecture: 'vgg': unknown architecture; did you mean vgg19"),
         ({"numerics": {"batch_sizes": [1, 0]}}, "numerics.batch_sizes.1: 0: input should be greater than 0"),
         ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
-        ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'onnxoptimizer', "),
+        ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'python', 'chain'"),
         ({"quantize": [{"weights": "s8"}]}, "quantize.0.kind: missing; a kind is required"),
         ({"quantize": "automatic"}, "quantize: 'automatic': write auto, or a list of recipes"),
         ({"quantize": [{"kind": "static", "activations": "s8", "weights": "u8"}]}, "no kernels for activations s8"),
@@ -155,8 +155,8 @@ def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
         ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
         ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
         (
-            {"optimize": [{"kind": "onnxslim"}, {"kind": "onnxslim"}]},
-            "two candidates named 'onnxslim'; remove one of them",
+            {"optimize": [{"kind": "ort"}, {"kind": "ort"}]},
+            "two candidates named 'ort-extended'; remove one of them",
         ),
         ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
         (

@@ -25,6 +25,8 @@ from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.unions import OneOf
 from tasks.data import READERS
+from tasks.optimize.chain import Chain
+from tasks.optimize.graph_pass import PASSES
 
 HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime", "pydantic", "numpy", "rich")
 
@@ -113,8 +115,9 @@ def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: l
 
 def known_presets() -> dict[str, Any]:  # without its wing, a preset is refused
     written = {name: yaml.safe_load(path.read_text()) for name, path in presets().items()}
-    kinds = {*trainings(), *OneOf("reader", READERS).kinds()}
+    kinds = {*trainings(), *OneOf("reader", READERS).kinds(), *OneOf("pass", (*PASSES, Chain)).kinds()}
     used = {name: {v["train"]["kind"], v.get("data", {}).get("kind", "digits")} for name, v in written.items()}
+    used = {name: parts | {one["kind"] for one in written[name].get("optimize", ())} for name, parts in used.items()}
     return {name: written[name] for name, parts in used.items() if parts <= kinds}
 
 
@@ -163,7 +166,7 @@ def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> N
     first = home.run_folders()[0].name
     shown = called(folder, "show", first)
     assert shown.returncode == 0
-    for word in ("static-u8s8", "dynamic-s8", "onnxslim", "fp32", "Winner"):
+    for word in ("static-u8s8", "dynamic-s8", "ort-extended", "fp32", "Winner"):
         assert word in shown.stdout
     as_json = called(folder, "show", first, "--json").stdout
     report = RunReport.model_validate_json(as_json)

@@ -8,6 +8,7 @@ import onnx
 import onnx_text
 import pytest
 import transformer_models
+import yaml
 from harness import SHORT, WITHOUT_REPAIR, quick_config
 
 from configs.loader import load
@@ -21,14 +22,12 @@ from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import OrtGraph
-from tasks.optimize.simplifiers import OnnxSim, OnnxSlim
-from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
-from tasks.quantize.weight_only import WeightOnly
 
 Run = Callable[[PipelineConfig], RunReport]
 QUICK = (*SHORT, *WITHOUT_REPAIR)
+SLIM = Chain()
 PASS = '''
 def negated(model):
     """Negate an output twice, which costs nothing and which no optimizer of the runtime undoes."""
@@ -174,13 +173,13 @@ def made(name: str, nodes: int, **custom: int) -> Report[OptimizeFacts]:
 
 def test_base_is_the_accepted_file_with_fewest_nodes_of_the_standard() -> None:
     accepted: list[tuple[OptimizeConfig, Report[OptimizeFacts]]] = [
-        (OnnxSim(), made("sim", 7)),
-        (OnnxSlim(), made("slim", 6)),
+        (OrtGraph(level="basic"), made("basic", 7)),
+        (SLIM, made("slim", 6)),
         (OrtGraph(level="extended"), made("fused", 4, microsoft=2)),
     ]
     found = base().after(accepted)
-    assert (found.model.name, found.passes, found.parent) == ("slim", (OnnxSlim(),), "onnxslim")
-    assert base("pruned-50").after(accepted).parent == "pruned-50-onnxslim"
+    assert (found.model.name, found.passes, found.parent) == ("slim", (SLIM,), "passes")
+    assert base("pruned-50").after(accepted).parent == "pruned-50-passes"
     assert base().after(accepted[2:]) == base()
     assert base().after([]).parent == "fp32"
 
@@ -188,16 +187,16 @@ def test_base_is_the_accepted_file_with_fewest_nodes_of_the_standard() -> None:
 @pytest.mark.parametrize(
     ("one", "kept"),
     [
-        (TransformerFusions(), True),
-        (Chain(name="slim", passes=(OnnxSlim(), TransformerFusions())), True),
-        (TransformerFusions(attention="packed"), False),  # its products are gone
-        (Chain(name="all", passes=(TransformerFusions(), OrtGraph(level="extended"))), False),
+        ("{kind: transformers}", True),
+        ("{kind: chain, name: both, passes: [{kind: ort, level: basic}, {kind: transformers}]}", True),
+        ("{kind: transformers, attention: packed}", False),  # its products are gone
+        ("{kind: chain, name: all, passes: [{kind: transformers}, {kind: ort, level: extended}]}", False),
     ],
-    ids=lambda value: getattr(value, "name", None),
 )
-def test_file_with_fused_attention_is_kept_for_the_recipes_that_take_it(one: OptimizeConfig, kept: bool) -> None:
-    found = base().after([(OnnxSlim(), made("slim", 6)), (one, made("fused", 3, microsoft=2))])
-    assert found.source(StaticInt8()) == ("onnxslim", artifact("slim"))
-    expected = (one.name, artifact("fused")) if kept else ("onnxslim", artifact("slim"))
-    assert {found.source(recipe) for recipe in (DynamicInt8(), WeightOnly())} == {expected}
-    assert base().source(WeightOnly()) == ("fp32", base().model)
+def test_file_with_fused_attention_is_kept_for_the_recipes_that_take_it(one: str, kept: bool) -> None:
+    [fusion] = PipelineConfig.model_validate({"optimize": [yaml.safe_load(one)]}).optimize
+    found = base().after([(SLIM, made("slim", 6)), (fusion, made("fused", 3, microsoft=2))])
+    assert found.source(StaticInt8()) == ("passes", artifact("slim"))
+    expected = (fusion.name, artifact("fused")) if kept else ("passes", artifact("slim"))
+    assert found.source(DynamicInt8()) == expected
+    assert base().source(DynamicInt8()) == ("fp32", base().model)

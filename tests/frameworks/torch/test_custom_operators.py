@@ -30,10 +30,10 @@ from tasks.export import ExportConfig, export
 from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeConfig, optimize
 from tasks.optimize.graph_pass import OrtGraph
-from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.quantize.static import StaticInt8
 from tasks.structure import StructureConfig, structure
 from tasks.train import train
+from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 
 # A real library of operators; NegPos is one of them.
 LIBRARY = Path(onnxruntime_extensions.get_library_path()).resolve()

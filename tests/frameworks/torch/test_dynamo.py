@@ -13,6 +13,7 @@ from torch_networks import BODIES, bring
 
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.exporter import clear_export_errors
+from frameworks.torch.first_divergence import first_divergence
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
@@ -23,7 +24,6 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.export import ExportFacts, export
 from tasks.numerics import NumericsConfig, numerics
-from tasks.numerics.first_divergence import first_divergence
 from tasks.structure import StructureConfig, structure
 
 Make = Callable[..., Workspace]

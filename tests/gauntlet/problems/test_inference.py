@@ -15,6 +15,7 @@ from gauntlet.problems.inference import infer_problem
 
 pytest.importorskip("wings.detection")  # boxes and masks are told from classes and numbers
 pytest.importorskip("wings.embedding")
+pytest.importorskip("wings.multi_label")
 
 
 def head(last: str, outputs: str, values: int = 5, features: int = 12) -> onnx.ModelProto:

@@ -2,43 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_text
 import pretrained_models
-import pytest
 
 from gauntlet.onnx_model import model_file
-from gauntlet.onnx_model.model_file import external_locations, read_graph
-from gauntlet.runtime.session import open_session
-from tasks.optimize.graph_pass import GraphPass, OrtGraph, apply_pass
+from gauntlet.onnx_model.model_file import read_graph
 from tasks.optimize.in_memory_pass import inputs_to_weights, weights_to_inputs
-from tasks.optimize.onnxscript import OnnxScript
-from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState
-
-PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))
-
-
-@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda p: p.name)
-@pytest.mark.parametrize("target", ["after.onnx", "elsewhere/after.onnx"])
-def test_large_model_is_simplified_and_its_weights_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph_pass: GraphPass, target: str
-) -> None:
-    monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 4000)  # two gigabytes would say the same, slowly
-    source, samples = pretrained_models.above_two_gigabytes(tmp_path, side=40)
-    weights, path = tmp_path / "weights.bin", tmp_path / target
-    path.parent.mkdir(exist_ok=True)
-    before, stat = open_session(source).run(None, samples)[0], weights.stat()
-    apply_pass(graph_pass, source, path)
-    after = read_graph(path).graph
-    assert [node.op_type for node in after.node] == ["MatMul", "MatMul"]
-    assert [value.name for value in after.input] == ["x"]
-    assert np.array_equal(open_session(path).run(None, samples)[0], before)
-    onnx.checker.check_model(path, full_check=True)
-    assert (weights.stat().st_mtime_ns, weights.stat().st_size) == (stat.st_mtime_ns, stat.st_size)
-    own = isinstance(graph_pass, OrtGraph) or path.parent != tmp_path
-    assert external_locations(read_graph(path)) == ["after.onnx.data" if own else "weights.bin"]
 
 
 def test_weights_are_given_back_as_far_as_anything_reads_them() -> None:

@@ -20,13 +20,13 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.operator_libraries import VARIABLE, session_options
 from gauntlet.runtime.processor import METADATA_KEY, Processor
 from gauntlet.runtime.session import open_session
-from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import quantize
 from tasks.quantize.dynamic import DynamicInt8
-from tasks.quantize.weight_only import WeightOnly
+from wings.graph_passes.transformers import TransformerFusions
 from wings.portability import PortabilityConfig, PortabilityFacts, portability
 from wings.portability.emulation import ARM64_ROOT
 from wings.portability.simulation import SaturationSimulator
+from wings.weight_only.recipe import WeightOnly
 
 Judge = Callable[..., Report[PortabilityFacts]]
 KeepModel = Callable[..., tuple[Workspace, Artifact]]

@@ -8,8 +8,8 @@ import pytest
 import transformer_models
 
 from gauntlet.targets import by_name
-from tasks.quantize.weight_only import WeightOnly
 from wings.inspection.library.diagnosis.target_support import check_targets, count_operators, onnx_targets
+from wings.weight_only.recipe import WeightOnly
 
 
 @pytest.fixture

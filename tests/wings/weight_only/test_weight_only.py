@@ -16,11 +16,14 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.error_metrics import sqnr_db
+from gauntlet.onnx_model.attention import Operators
+from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
-from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig, quantize
+from tasks.quantize.auto import recommended_recipes
 from tasks.quantize.dynamic import DynamicInt8
-from tasks.quantize.weight_only import WeightOnly
+from wings.graph_passes.transformers import TransformerFusions
+from wings.weight_only.recipe import WeightOnly
 
 KeepModel = Callable[[onnx.ModelProto], tuple[Workspace, Artifact]]
 SMALL = 1024
@@ -136,6 +139,16 @@ def test_weights_that_two_products_share_are_quantized_right(tmp_path: Path) -> 
     assert operators(tmp_path / "q.onnx")["MatMulNBits"] == 4
     assert sqnr_db(outputs(tmp_path / "q.onnx", x), expected) > 20
     assert sqnr_db(outputs(tmp_path / "d.onnx", x), expected) > 8
+
+
+def test_auto_offers_8_and_4_bits_only_where_there_is_attention() -> None:
+    processor = Processor("x86_64", frozenset({"avx2", "avx512f", "avx512_vnni"}))
+
+    def names(operators: Operators) -> list[str]:
+        return [r.name for r in recommended_recipes(processor, operators) if r.kind == "weight-only"]
+
+    assert names("attention") == ["weight-only-8bit", "weight-only-4bit"]
+    assert names("convolutions") == names("matrices") == names("unknown") == []
 
 
 def test_quantizer_leaves_logging_as_it_is(tmp_path: Path) -> None:

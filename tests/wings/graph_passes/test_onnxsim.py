@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tasks.optimize.simplifiers import _without
+from wings.graph_passes.simplifiers import _without
 
 FRESH = """
 import sys
 from pathlib import Path
-from tasks.optimize.simplifiers import OnnxSim
+from wings.graph_passes.simplifiers import OnnxSim
 OnnxSim().apply(Path(sys.argv[1]), Path(sys.argv[2]))
 assert "onnxsim" in sys.modules and "torch" not in sys.modules
 import torch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.numerics.first_divergence import module_path
+from frameworks.torch.first_divergence import module_path
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,6 @@ def test_module_path_finds_every_layer_when_resnet18_is_exported(tmp_path) -> No
     import onnx
     import torch
 
-    pytest.importorskip("frameworks.torch")
     from frameworks.torch.architectures import NamedArchitecture
     from frameworks.torch.module_outputs import record_module_outputs
 

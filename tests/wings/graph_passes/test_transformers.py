@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
 import transformer_models
 
+from configs.brought_model import infer_config
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph
@@ -18,7 +21,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
-from tasks.optimize.transformers import TransformerFusions
+from wings.graph_passes.transformers import TransformerFusions
 
 ANY_SPEED = 0.99
 Encoder = tuple[Workspace, Artifact, Artifact]
@@ -78,6 +81,15 @@ def test_fusion_that_changes_an_output_by_more_than_the_limit_is_undone_and_repo
     assert "transformers: 'logits' changes by" in failed.detail
     kept = onnx.load(out.path(report.artifacts["model"])).graph
     assert [n.op_type for n in kept.node] == [n.op_type for n in onnx.load(out.path(model)).graph.node]
+
+
+def test_brought_model_gets_the_fusions_only_where_it_has_attention(tmp_path: Path) -> None:
+    perceptron = "m (float[n,4] x) => (float[n,4] y) <float[4,4] w> { y = MatMul(x, w) }"
+    found = []
+    for proto in (transformer_models.encoder(), onnx_text.model(perceptron)):
+        onnx.save(proto, tmp_path / "model.onnx")
+        found.append(infer_config(tmp_path / "model.onnx", None, None, {}).values["optimize"])
+    assert found == [[*found[1], {"kind": "transformers"}], found[1]]
 
 
 def test_model_without_attention_is_left_alone_with_the_reason(subject) -> None:

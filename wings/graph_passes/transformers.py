@@ -23,6 +23,7 @@ class TransformerFusions(InMemoryPass):
         "separate",
         description="packed: the products of queries, keys and values join the attention",
     )
+    fuses_attention: ClassVar[bool] = True
     if_unchanged: ClassVar[str] = "the graph has no attention, or none in a form that ONNX Runtime fuses"
 
     @property

@@ -11,6 +11,15 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
 from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, probabilities, ratio
+from gauntlet.problems.output_evidence import (
+    CLASS_NAMES,
+    Evidence,
+    InferredProblem,
+    are_decided,
+    is_named,
+    sums_to_one,
+    within_unit,
+)
 from gauntlet.problems.prediction import Prediction
 
 THRESHOLD = 0.5
@@ -97,3 +106,15 @@ class MultiLabel(Problem):
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in truth.astype(bool).sum(axis=0)]
+
+
+def infer_labels(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    """Yield the outputs that hold an independent probability for each class; see `infer_problem`."""
+    for name, values in known.rows.items():
+        ends = known.last(name) == "Sigmoid" or (known.graph is None and within_unit(values))
+        if not certain and (not ends or sums_to_one(values)):
+            continue
+        decided = known.real and are_decided(values)
+        if certain or decided or is_named(name, CLASS_NAMES) or values.shape[1] == known.classes:
+            why = "holds an independent probability for each class" if ends else "as requested"
+            yield InferredProblem("multi-label", f"{name} [n, {values.shape[1]}] {why}", name)

@@ -8,7 +8,7 @@ import onnx_text
 import onnxruntime as ort
 import pytest
 
-from tasks.optimize.fold_affine import FoldAffine
+from wings.graph_passes.fold_affine import FoldAffine
 
 CONSTANTS = {
     "w": "float[3,4] w = {1,2,3,4,5,6,7,8,9,10,11,12}",

@@ -1,0 +1,132 @@
+"""Passes of other libraries: alone, in a chain, as groups that are halved, and on models above 2 GB."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pretrained_models
+import pytest
+
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
+from gauntlet.onnx_model import model_file
+from gauntlet.onnx_model.model_file import copy_model, external_locations, read_graph
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subprocess_runner import run_in_subprocess
+from tasks.numerics import NumericsConfig, numerics
+from tasks.optimize import OptimizeFacts, optimize
+from tasks.optimize.chain import Chain
+from tasks.optimize.graph_pass import GraphPass, OrtGraph, PythonPass, apply_pass, halves
+from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
+from wings.graph_passes.onnxscript import OnnxScript, OnnxScriptRewriter
+from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
+
+Own = Callable[[str], PythonPass]
+PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))
+
+
+@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda p: p.name)
+@pytest.mark.parametrize("target", ["after.onnx", "elsewhere/after.onnx"])
+def test_large_model_is_simplified_and_its_weights_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph_pass: GraphPass, target: str
+) -> None:
+    monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 4000)  # two gigabytes would say the same, slowly
+    source, samples = pretrained_models.above_two_gigabytes(tmp_path, side=40)
+    weights, path = tmp_path / "weights.bin", tmp_path / target
+    path.parent.mkdir(exist_ok=True)
+    before, stat = open_session(source).run(None, samples)[0], weights.stat()
+    apply_pass(graph_pass, source, path)
+    after = read_graph(path).graph
+    assert [node.op_type for node in after.node] == ["MatMul", "MatMul"]
+    assert [value.name for value in after.input] == ["x"]
+    assert np.array_equal(open_session(path).run(None, samples)[0], before)
+    onnx.checker.check_model(path, full_check=True)
+    assert (weights.stat().st_mtime_ns, weights.stat().st_size) == (stat.st_mtime_ns, stat.st_size)
+    own = isinstance(graph_pass, OrtGraph) or path.parent != tmp_path
+    assert external_locations(read_graph(path)) == ["after.onnx.data" if own else "weights.bin"]
+
+
+def work(subject, *passes) -> Report[OptimizeFacts]:
+    return optimize(Chain(passes=passes), subject.out, model=subject.model, golden=subject.golden)
+
+
+def by_name(report: Report[OptimizeFacts]) -> dict[str, PassFacts]:
+    return {facts.name: facts for facts in report.facts.passes}
+
+
+def test_wrong_pass_in_a_chain_of_ten_is_named(subject, own: Own) -> None:
+    passes = (
+        OnnxSim(),
+        own("nothing"),
+        OnnxSlim(),
+        OnnxScriptRewriter(),
+        OrtGraph(level="basic"),
+        own("wrong_bias"),
+        OnnxScript(),
+        OnnxOptimizer(),
+        OnnxOptimizer(passes=("eliminate_identity",)),
+        OrtGraph(level="extended"),
+    )
+    report = work(subject, *passes)
+    facts = by_name(report)
+    assert len(report.facts.passes) == 10
+    assert [f.name for f in report.facts.passes if f.broke] == ["wrong_bias"]
+    wrong = facts["wrong_bias"]
+    assert (wrong.outcome, wrong.broke) == ("rejected", "wrong")
+    assert wrong.max_abs_error > 0.01
+    assert "'y' changes by" in wrong.reason
+    # What the others made is kept, and is right.
+    assert facts["onnxsim"].outcome == "accepted"
+    assert report.facts.nodes_after < report.facts.nodes_before
+    assert report.failures == ()
+    numerics(
+        NumericsConfig(samples=8), subject.out, model=report.artifacts["model"], golden=subject.golden
+    ).raise_if_blocked()
+    assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
+
+
+@pytest.mark.slow
+def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:
+    group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
+    facts = by_name(work(subject, group))
+    assert facts["onnxoptimizer-eliminate_identity-to-fuse_bn_into_conv"].outcome == "split"
+    assert facts["onnxoptimizer-split_predict"].outcome == "rejected"
+    assert facts["onnxoptimizer-eliminate_identity"].outcome == "accepted"
+    assert facts["onnxoptimizer-eliminate_deadend-to-fuse_bn_into_conv"].outcome == "accepted"
+
+
+def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_own(subject, tmp_path: Path) -> None:
+    group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
+    copy_model(subject.out.path(subject.model), tmp_path / "original.onnx")
+    ChainState(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
+    arguments = (tmp_path, subject.out.path(subject.golden), NumericsConfig(samples=8), 0.02, 60)
+    run_in_subprocess(try_pending_passes, *arguments, timeout_s=180, memory_bytes=4_000_000_000)
+    state = ChainState.read(tmp_path)
+    assert [step.outcome for step in state.steps] == ["split"]
+    assert state.pending == (*halves(group), OnnxSlim())
+
+
+@pytest.mark.parametrize(
+    "graph_pass", [OnnxOptimizer(passes=("fuse_all",)), OnnxScriptRewriter(rules=("no_rule",))], ids=lambda p: p.name
+)
+def test_group_raises_when_it_has_no_pass_of_a_name(subject, tmp_path: Path, graph_pass: Any) -> None:
+    with pytest.raises(ValueError, match=r"unknown '(fuse_all|no_rule)'; available: "):
+        apply_pass(graph_pass, subject.out.path(subject.model), tmp_path / "after.onnx")
+
+
+@pytest.mark.parametrize("group", [OnnxOptimizer(), OnnxScriptRewriter()], ids=lambda p: p.name)
+def test_halves_of_a_group_hold_every_pass_once(group: Any) -> None:
+    def singles(part: Any) -> list[Any]:
+        parts = halves(part)
+        return [single for half in parts for single in singles(half)] if parts else [part]
+
+    names = [single.name for single in singles(group)]
+    assert len(set(names)) == len(names) > 20
+    assert halves(OnnxSlim()) == ()
+
+
+def test_chain_has_these_passes_in_the_order_in_which_they_help() -> None:
+    expected = ["onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic"]
+    assert [one.name for one in Chain().passes] == expected

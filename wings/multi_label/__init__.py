@@ -1,0 +1,1 @@
+"""Any number of classes per sample: what such outputs mean, and their metrics."""
