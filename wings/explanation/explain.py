@@ -232,12 +232,12 @@ def _overhead_reasons(slow: ExecutionProfile, reference: ExecutionProfile) -> It
     least_ms = MIN_SHARE * reference.kernels_ms
     if slow.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS) > least_ms:
         nodes, share = slow.nodes(*LAYOUT_OPS), _share(slow, *LAYOUT_OPS)
-        yield "layout", f"{nodes} nodes only change the layout, {share} of the time"
+        yield "layout", f"nodes that only change the layout ({nodes}) take {share} of the time"
     known = {*INTEGER_OPS, *FLOAT_OPS, *LAYOUT_OPS, *QDQ_OPS}
     rest = {o.operator: o.ms - reference.ms(o.operator) for o in slow.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
     if worst and rest[worst] > least_ms:
-        text = f"{slow.nodes(worst)} {worst} nodes take {_share(slow, worst)} of the time"
+        text = f"{worst} nodes ({slow.nodes(worst)}) take {_share(slow, worst)} of the time"
         yield "more_work", f"{text}, more than in the reference"
     outside = slow.profile.non_kernel_share
     if slow.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:

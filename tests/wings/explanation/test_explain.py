@@ -247,7 +247,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     assert facts.failures == {}
     assert {e.candidate for e in facts.explanations} == {"dynamic-u8", "wavy"}
     assert "ConvInteger" in why["dynamic-u8"]
-    assert "nodes take" in why["wavy"]
+    assert " nodes (" in why["wavy"]
     assert why["fp32"] == ""
     plain = choose(chosen, race)[0]
     assert CAUSE_SEPARATOR not in plain.decision("wavy").reason
