@@ -74,6 +74,7 @@ def infer_config(
     trust: bool = False,
     store: Store = NOTHING_STORED,
     group: str | None = None,
+    threshold: float | None = None,
 ) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
@@ -87,6 +88,7 @@ def infer_config(
         trust: read a file that may run code.
         store: the home's; a file in it has been trusted before.
         group: of images, the pattern whose group in a path stays in one split.
+        threshold: probability from which on the second of two classes is predicted.
 
     Raises:
         ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
@@ -100,8 +102,8 @@ def infer_config(
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
-    if "labels" in {spec.name for spec in trial.inputs}:
-        raise ConfigError(f"{model}: an input is called labels, as the truth in samples is. Fix: give it another name")
+    if taken := [spec.name for spec in trial.inputs if is_truth(spec.name)]:
+        raise ConfigError(f"{model}: an input is called {taken[0]}, as truth in samples is. Fix: give it another name")
     notes |= _described(trial)
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]
@@ -110,6 +112,10 @@ def infer_config(
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     if group and part["kind"] == "image-folder":
         part["group"] = group
+    if threshold is not None:
+        if part["kind"] != "arrays":
+            raise ConfigError("--threshold needs samples as arrays or a table, with --data")
+        part |= {"threshold": threshold, "task": "classification"}
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)

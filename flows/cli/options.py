@@ -106,6 +106,8 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--group", metavar="COLUMN|REGEX", help=group)
     time = "take the latest samples by this column, or array, for the test, and the earliest to calibrate"
     command.add_argument("--time", metavar="COLUMN", help=time)
+    threshold = "probability from which on the second of two classes is predicted; by default 0.5"
+    command.add_argument("--threshold", type=float, metavar="P", help=threshold)
     parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
     command.add_argument("--parameters", metavar="FILE", help=parameters)
     trust = "read a model file that may run code; needed once for each file"

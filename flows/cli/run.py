@@ -33,6 +33,7 @@ MODEL_OPTIONS = {
     "task": "data.task",
     "group": "data.group, or the array split_groups",
     "time": "the array split_times",
+    "threshold": "data.threshold",
     "parameters": "train.parameters",
     "trust": "train.trust",
 }
@@ -113,6 +114,7 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
             trust=options.trust,
             store=home.store,
             group=options.group,
+            threshold=options.threshold,
         )
     if samples != options.data:  # the user knows his own file, not the store's
         inferred.notes["samples"] = inferred.notes["samples"].replace(str(samples), options.data)

@@ -28,6 +28,8 @@ from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training
 from tasks.train.facts import SCORES, InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 
+BATCH_NORM_MOMENTUM = 0.9
+"""Keras's own, 0.99, suits longer trainings."""
 Architecture = Annotated[str, AfterValidator(check_name)]
 
 
@@ -36,7 +38,6 @@ class KerasTraining(Training, KerasLoopConfig):
 
     kind: Literal["keras"] = "keras"
     architecture: Architecture = Field("efficientnetb0", description="small-cnn, or a keras.applications classifier")
-    batch_norm_momentum: float = Field(0.9, ge=0, lt=1, description="momentum; Keras's 0.99 suits longer trainings")
     weights: str | None = Field(
         None,
         description="a file of network.save_weights (.weights.h5), or imagenet; default: random",
@@ -70,7 +71,7 @@ class KerasTraining(Training, KerasLoopConfig):
         signature = with_scores(signature)
         what, fix = f"train.architecture: {self.architecture}", "use another train.kind, or image data"
         image = image_fields(signature, what, fix)
-        shape, momentum = (image["height"], image["width"], image["channels"]), self.batch_norm_momentum
+        shape, momentum = (image["height"], image["width"], image["channels"]), BATCH_NORM_MOMENTUM
         spec = KerasNetworkSpec(
             architecture=self.architecture,
             shape=shape,

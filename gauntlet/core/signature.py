@@ -100,6 +100,9 @@ class Signature(Frozen):
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()
+    threshold: float | None = Field(
+        None, gt=0, lt=1, description="probability from which on the second of two classes is predicted; default: 0.5"
+    )
     operator_libraries: tuple[OperatorLibrary, ...] = Field(
         (), description="libraries with the model's custom operators"
     )

@@ -41,6 +41,9 @@ class NpzArrays(DataSource):
         None, description="what the outputs mean; default: what type and shape of the labels suggest"
     )
     labels: tuple[str, ...] = Field((), description="names of classes or values by index; the characters of texts")
+    threshold: float | None = Field(
+        None, gt=0, lt=1, description="probability from which on the second of two classes is predicted; default: 0.5"
+    )
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used without split files")
@@ -89,6 +92,7 @@ class NpzArrays(DataSource):
             outputs=(),
             layout=self.layout if any(len(spec.shape) == 4 for spec in inputs) else "none",
             labels=labels,
+            threshold=self.threshold,
             decode=self.decode,
         )
         if truth and (completed := kinds("truth").get(task)):

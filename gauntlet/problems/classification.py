@@ -9,6 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.metrics.error_metrics import predicted_classes, scores_per_class
@@ -44,7 +45,7 @@ class Classification(Problem):
     """A score per class, or the class itself, in the primary output; the accuracy is primary.
 
     The class with the highest score is predicted; one column of probabilities is of the second of two classes, which is
-    predicted from over 0.5 on. Its confidence is the softmax of the scores;
+    predicted from over 0.5 on, or from the signature's threshold on. Its confidence is the softmax of the scores;
     scores that are not negative and sum to 1 for every sample of the call are taken for probabilities as they are.
     Softmax values are no calibrated probabilities: a confidence of 0.9 does not mean that 90 % of such predictions are
     right. With a `temperature`, fitted on held-out samples, predictions have a calibrated confidence, too.
@@ -63,6 +64,8 @@ class Classification(Problem):
         calibrated = None if self.temperature is None else class_probabilities(scores, self.temperature)
         for number, row in enumerate(class_probabilities(scores)):
             best = np.argsort(-row, kind="stable")[:TOP].tolist()
+            if self.signature.threshold is not None:
+                best = [1, 0] if row[1] >= self.signature.threshold else [0, 1]
             yield ClassPrediction(
                 top=tuple(
                     ClassConfidence(
@@ -85,7 +88,19 @@ class Classification(Problem):
 
     def predictions(self, output: Array) -> Array | None:
         """Return the class of each sample, shape (n,), or of each of its positions, shape (n, positions)."""
+        if self.signature.threshold is not None:
+            return (self._positive(output) >= self.signature.threshold).astype(np.int64)
         return predicted_classes(scores_per_class(output), self.signature.labels)
+
+    def _positive(self, output: Array) -> Array:
+        """Return the probability of the second class, shape (n,); raise StageError where there are not two."""
+        scores = scores_per_class(output)
+        if scores.dtype.kind != "f" or scores.shape[1:] != (2,):
+            raise StageError(
+                f"data.threshold: {self.primary_output} is {output.dtype}{list(output.shape)}, no probability of two "
+                "classes. Fix: remove it, or name the output with train.primary_output"
+            )
+        return class_probabilities(scores)[:, 1]
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample: the share of its classes that are right, and 1."""
@@ -101,11 +116,15 @@ class Classification(Problem):
 
         A change from a class of 51 % to one of 49 % costs 0.02, one from 99 % to 1 % costs 0.98 (as the difference of
         confidences, Guillory et al., ICCV 2021, and NannyML's estimate). Without scores, half of the changes are lost.
+        With a threshold t, a change costs 2 |p - t|: it weighs errors of the first class by t, of the second by 1 - t.
         """
         scores = scores_per_class(outputs[self.primary_output])
         belief = beliefs(scores, -1) if scores.dtype.kind == "f" and scores.ndim == before.ndim + 1 else None
         lost = 0.5 * (before != after)
-        if belief is not None:
+        if self.signature.threshold is not None:
+            distance = np.abs(self._positive(outputs[self.primary_output]) - self.signature.threshold)
+            lost = 2 * distance * (before != after)
+        elif belief is not None:
             lost = np.squeeze(np.diff(np.take_along_axis(belief, np.stack([after, before], -1), -1)), -1)
         each = lost.reshape(len(lost), -1).mean(axis=1)
         return lambda weights: weights @ each / weights.sum(axis=1)

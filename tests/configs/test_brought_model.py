@@ -299,8 +299,9 @@ def test_table_that_a_removed_wing_reads_names_the_wing(tmp_path: Path, monkeypa
         infer_config(classifier(tmp_path / "m.onnx"), tmp_path / "x.csv", None, {})
 
 
-def test_input_that_has_the_name_of_the_truth_is_refused(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] labels) => (float[n, 4] y) { y = Abs(labels) }'
+@pytest.mark.parametrize("name", ["labels", "labels_y"])
+def test_input_that_has_the_name_of_the_truth_is_refused(tmp_path: Path, name: str) -> None:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] {name}) => (float[n, 4] y) {{ y = Abs({name}) }}'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=r"an input is called labels, as the truth in samples is\. Fix: give"):
+    with pytest.raises(ConfigError, match=rf"an input is called {name}, as truth in samples is\. Fix: give"):
         infer_config(tmp_path / "m.onnx", None, None, {})

@@ -89,8 +89,11 @@ def test_train_learns_the_same_when_only_the_layout_differs(fit: Fit) -> None:
 
 
 @pytest.mark.slow
-def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(fit: Fit) -> None:
-    report = fit(epochs=30, patience=3, learning_rate=1e-12, batch_norm_momentum=0.0)
+def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frameworks.keras.classifier_training.BATCH_NORM_MOMENTUM", 0.0)
+    report = fit(epochs=30, patience=3, learning_rate=1e-12)
     report.raise_if_blocked()
     facts = report.facts
     assert facts.stopped_early

@@ -14,7 +14,7 @@ from sklearn.metrics import (
     r2_score,
 )
 
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.golden import Golden
@@ -145,6 +145,39 @@ def test_one_column_of_probabilities_is_that_of_the_second_class(shape: tuple[in
     drop = judge.expected_drop({"p": output}, predicted, np.array([0, 1, 1, 1]))
     assert drop(np.ones((1, 4)))[0] == pytest.approx(0.2 / 4)  # from 0.6 to 0.4
     assert judge.predictions(output * 4 - 2) is None  # no probabilities
+
+
+@pytest.mark.parametrize("scores", [[0.1, 0.3, 0.6, 0.9], [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.1, 0.9]]])
+def test_threshold_decides_between_two_classes(scores: list[object]) -> None:
+    labels = {"labels": ("no", "yes"), "threshold": 0.2}
+    judge = Classification(Signature(inputs=(), outputs=(), primary_output="p", layout="none", **labels))
+    output = np.array(scores, np.float32)
+    predicted = judge.predictions(output)
+    assert predicted is not None and predicted.tolist() == [0, 1, 1, 1]
+    best = [next(iter(prediction.top)) for prediction in judge.decode({"p": output})]
+    assert [(each.label, round(each.confidence or 0, 4)) for each in best[:2]] == [("no", 0.9), ("yes", 0.3)]
+    drop = judge.expected_drop({"p": output}, predicted, np.array([1, 0, 1, 1]))
+    assert drop(np.ones((1, 4)))[0] == pytest.approx((0.2 + 0.2) / 4)  # 0.1 away from the threshold, twice
+
+
+def test_candidate_is_judged_at_the_threshold() -> None:
+    rng = np.random.default_rng(0)
+    truth = (rng.random(2000) < 0.05).astype(np.int64)
+    scores = np.where(truth == 1, rng.uniform(0.2, 0.45, 2000), rng.uniform(0, 0.15, 2000)).astype(np.float32)
+    halved = {"p": scores / 2}  # the same classes at 0.5, and other ones at 0.2
+    for threshold, passes in ((None, True), (0.2, False)):
+        labels = {"labels": ("no", "yes"), "threshold": threshold}
+        signature = Signature(inputs=(), outputs=(), primary_output="p", layout="none", **labels)
+        comparison = compare_accuracy(Golden({}, {"p": scores}, truth), signature, halved)
+        limits = AccuracyLimits(max_accuracy_drop=0.01, min_sqnr_db=-100)
+        failed = [check.name for check in accuracy_checks(limits, comparison) if check.blocks]
+        assert ("accuracy.max_accuracy_drop" in failed) is not passes
+
+
+def test_threshold_without_two_classes_is_refused() -> None:
+    judge = Classification(Signature(inputs=(), outputs=(), primary_output="p", layout="none", threshold=0.2))
+    with pytest.raises(StageError, match=r"data.threshold: p is float32\[4, 3\], no probability of two classes"):
+        judge.predictions(np.zeros((4, 3), np.float32))
 
 
 def test_task_that_nothing_installed_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
