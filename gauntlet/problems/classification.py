@@ -89,10 +89,10 @@ class Classification(Problem):
     def predictions(self, output: Array) -> Array | None:
         """Return the class of each sample, shape (n,), or of each of its positions, shape (n, positions)."""
         if self.signature.threshold is not None:
-            return (self._positive(output) >= self.signature.threshold).astype(np.int64)
+            return np.asarray(self._positive(output) >= self.signature.threshold, np.int64)
         return predicted_classes(scores_per_class(output), self.signature.labels)
 
-    def _positive(self, output: Array) -> Array:
+    def _positive(self, output: Array) -> Floats:
         """Return the probability of the second class, shape (n,); raise StageError where there are not two."""
         scores = scores_per_class(output)
         if scores.dtype.kind != "f" or scores.shape[1:] != (2,):
@@ -100,7 +100,7 @@ class Classification(Problem):
                 f"data.threshold: {self.primary_output} is {output.dtype}{list(output.shape)}, no probability of two "
                 "classes. Fix: remove it, or name the output with train.primary_output"
             )
-        return class_probabilities(scores)[:, 1]
+        return class_probabilities(scores)[:, 1].astype(np.float64)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample: the share of its classes that are right, and 1."""
