@@ -19,6 +19,7 @@ FREE = (
     "benchmark.rounds",
     "benchmark.block_ms",
     "benchmark.deploy_targets",
+    "benchmark.session_variants",
 )
 """Keys without a gate, and without code of the user's."""
 GATES = ("accuracy", "evaluate", "numerics", "structure", "budget")
