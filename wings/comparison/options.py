@@ -39,7 +39,7 @@ def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     threads = "threads of each session, by default all; ort-cpu races with each"
     bench.add_argument("--threads", type=sizes, metavar="N,...", help=threads)
     other = "race ort-cpu with other session options, too: "
-    other += "threads=1, spinning=false, arena=false, parallel=true, level=extended"
+    other += "threads=1, spinning=false, arena=false, inter_op_threads=2, level=extended"
     bench.add_argument("--session", type=pairs, action="append", default=[], metavar="OPTION=VALUE,...", help=other)
     model = "a trained model (.pt, .keras, .zip, .npz, .skops) for its framework's targets"
     bench.add_argument("--framework-model", metavar="FILE", help=model)
