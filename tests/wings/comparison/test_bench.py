@@ -116,7 +116,11 @@ def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
             2,
             "target openvino: precision: Input should be 'f32'",
         ),
-        (["cnn.onnx", "--target", "kind=ort-cpu,inter_op_threads=2,threads=1"], 2, "branches need at least two threads"),
+        (
+            ["cnn.onnx", "--target", "kind=ort-cpu,inter_op_threads=2,threads=1"],
+            2,
+            "branches need at least two threads",
+        ),
         (["cnn.onnx", "--target", "kind=ort-cpu,threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
         (["cnn.onnx", "--targets", "ort-cpu", "--target", "kind=ort-cpu"], 2, "ort-cpu is given twice"),
         (["cnn.onnx", "--session", "threads"], 2, "write OPTION=VALUE"),

@@ -162,7 +162,10 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("x.docx", r"x.docx: a file of no known kind; expected a folder of images, .npz .*FILE.py:FUNCTION"),
+        (
+            "x.docx",
+            r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
+        ),
         ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid"),
         ("bad.npy", "bad.npy: cannot be read: ValueError"),
         ("loads.py", "loads.py: loads:samples: loads has no function 'samples'"),
