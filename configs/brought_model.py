@@ -110,18 +110,12 @@ def infer_config(
         pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)
         notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
-    if group and part["kind"] == "image-folder":
-        part["group"] = group
-    if threshold is not None:
-        if part["kind"] != "arrays":
-            raise ConfigError("--threshold needs samples as arrays or a table, with --data")
-        part |= {"threshold": threshold, "task": "classification"}
+    _add_options(part, group, threshold)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)
-    if ASSUMED in notes.get("images", "") and notes["problem"].startswith("classification"):
-        scores = values["train"].get("primary_output") or (trial.scores.name if trial.scores else "")
-        notes["images"] += "".join(change(part, brought.predict, scores) for change in kinds("assumed").values())
+    if ASSUMED in notes.get("images", ""):
+        notes["images"] += _what_changes(brought, part, train.get("primary_output"))
     fuses = kind == "onnx" and "transformers" in kinds("pass") and reads_attention(model)
     fusions = [{"kind": "transformers"}] if fuses else []
     values |= {
@@ -132,6 +126,25 @@ def infer_config(
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
     }
     return InferredConfig(values, notes)
+
+
+def _add_options(part: dict[str, Any], group: str | None, threshold: float | None) -> None:
+    """Add what the user says of the samples to the part `data`; raise `ConfigError` where they are of another kind."""
+    if group and part["kind"] == "image-folder":
+        part["group"] = group
+    if threshold is not None:
+        if part["kind"] != "arrays":
+            raise ConfigError("--threshold needs samples as arrays or a table, with --data")
+        part |= {"threshold": threshold, "task": "classification"}
+
+
+def _what_changes(brought: BroughtModel, part: dict[str, Any], primary: str | None) -> str:
+    """Return what another preprocessing of images would change; nothing of models that are no classifiers."""
+    task = part.get("task", "classification" if part.get("labelled", True) else None)
+    scores = primary or (brought.trial.scores.name if brought.trial.scores else None)
+    if task != "classification" or "annotations" in part or scores is None:
+        return ""
+    return "".join(change(part, brought.predict, scores) for change in kinds("assumed").values())
 
 
 def kind_of(model: Path) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.brought_data import IMAGENET
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.directory_index import index_directory, index_images, printable_name
@@ -17,7 +18,7 @@ IMAGES, CLEARLY = 16, 5
 """Images that are tried, and how many more must be right for another preprocessing to be proposed."""
 CAFFE = {"mean": [103.939 / 255, 116.779 / 255, 123.68 / 255], "std": [1 / 255] * 3}
 ALTERNATIVES: dict[str, dict[str, Any]] = {
-    "ImageNet's mean and std": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+    "ImageNet's mean and std": {**IMAGENET},
     "values from 0 to 1": {"mean": [0.0], "std": [1.0]},
     "values from -1 to 1": {"mean": [0.5], "std": [0.5]},
     "values from 0 to 255": {"mean": [0.0], "std": [1 / 255]},
@@ -36,14 +37,12 @@ def what_changes(part: dict[str, Any], predict: Callable[[NamedArrays], NamedArr
     """
     ways = {"as assumed": part} | _others(part)
     folders = {name: ImageFolder.model_validate(way) for name, way in ways.items()}
-    samples, labels = _samples(folders)
-    if not samples:
-        return ""
     try:
-        outputs = predict(samples)[scores]
+        samples, labels = _samples(folders)
+        predicted = predicted_classes(predict(samples)[scores]) if samples else None
     except StageError:  # the stages say more about it
         return ""
-    if (predicted := predicted_classes(outputs)) is None:
+    if predicted is None:
         return ""
     classes = predicted.reshape(len(folders), -1)
     right = classes == (classes[0] if labels is None else labels)

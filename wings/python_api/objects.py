@@ -1,7 +1,6 @@
 """Models and samples that Python holds as objects, written as the files that a run takes."""
 
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from configs.frameworks import all_frameworks, framework_of
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.datasets.splits import HEAD, LABELS, is_truth
+from gauntlet.datasets.splits import HEAD, LABELS, NPZ_ERRORS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import Shape, read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
 from wings.python_api.sound_clips import has_clips, read_clips
 
@@ -121,17 +120,30 @@ def samples_file(
         return str(store.path(store.put(path)))
 
 
+def _input_shapes(model: str) -> dict[str, Shape | None]:
+    """Return the shapes of an ONNX file's inputs by name; none of another model, whose framework knows them."""
+    if kind_of(Path(model)) != "onnx":
+        return {}
+    try:
+        inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
+    except StageError as error:
+        raise ConfigError(str(error)) from error
+    return {value.name: tensor_shape(value) for value in inputs}
+
+
 def _repeated_scalars(path: Path, model: str) -> NamedArrays | None:
     """Return the arrays of a file with its scalars, which are for all samples, once for each of them; None without.
 
     Each sample is then a whole input of the model, as that has no axis for the samples.
     """
-    if kind_of(Path(model)) != "onnx" or not path.is_file() or not zipfile.is_zipfile(path):
+    ranks = {name: len(shape) for name, shape in _input_shapes(model).items() if shape is not None}
+    if 0 not in ranks.values():
         return None
-    inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
-    ranks = {value.name: len(tensor_shape(value) or ()) for value in inputs}
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files if name in (*ranks, LABELS)}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name in (*ranks, LABELS)}
+    except NPZ_ERRORS:  # what reads the samples says more about it
+        return None
     given = {name: array.ndim for name, array in arrays.items() if name in ranks}
     if 0 not in given.values() or given != ranks or not any(given.values()):
         return None
@@ -142,10 +154,8 @@ def _repeated_scalars(path: Path, model: str) -> NamedArrays | None:
 
 def _clips(path: Path, model: str) -> tuple[Array, ...]:
     """Return the clips of a folder for the only input of a model; raise `ConfigError` when they do not fit it."""
-    shape = None
-    if kind_of(Path(model)) == "onnx":
-        inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
-        shape = tensor_shape(inputs[0]) if len(inputs) == 1 else None
+    shapes = [*_input_shapes(model).values()]
+    shape = shapes[0] if len(shapes) == 1 else None
     try:
         return read_clips(path, shape)
     except StageError as error:

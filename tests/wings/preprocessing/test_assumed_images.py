@@ -40,6 +40,16 @@ def test_preprocessing_that_is_right_for_more_images_is_proposed(model: Path, tm
     assert "of 16 images are right, and 16 with values from 0 to 255. Fix: --set data.mean=[0,0,0]" in note
 
 
+def test_classes_without_scores_are_not_compared(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3, 8, 8] image) => (int64[n] best) {'
+        "mean = ReduceMean <axes = [2, 3], keepdims = 0> (image) best = ArgMax <axis = 1, keepdims = 0> (mean) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    note = infer_config(tmp_path / "m.onnx", photos(tmp_path / "p", classes=False), None, {}).notes["images"]
+    assert note.startswith("ASSUMED")
+
+
 def test_without_labels_the_run_says_how_many_answers_change(model: Path, tmp_path: Path) -> None:
     note = infer_config(model, photos(tmp_path / "p", classes=False), None, {}, task="classification").notes["images"]
     assert "With values from 0 to 255 instead, " in note

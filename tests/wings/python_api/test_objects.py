@@ -181,6 +181,20 @@ def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Pa
     assert "\n" not in str(error.value)
 
 
+def test_damaged_files_beside_a_model_are_refused_by_what_reads_them(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float s) => (float[n, 4] y) { y = Mul(x, s) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    samples, store = tmp_path / "samples.npz", Store(tmp_path / "store")
+    for content in (b"no archive", b"PK\x05\x06" + bytes(18)):
+        samples.write_bytes(content)
+        assert samples_file(samples, str(tmp_path / "m.onnx"), store) == str(samples)
+    np.savez(samples, x=np.array([{}], object), s=1)
+    assert samples_file(samples, str(tmp_path / "m.onnx"), store) == str(samples)
+    with pytest.raises(ConfigError, match=r"broken\.onnx"):
+        samples_file(samples, str(tmp_path / "broken.onnx"), store)
+
+
 def test_scalar_is_for_every_sample(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float s) => (float[n, 4] y) { y = Mul(x, s) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
