@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of each class, and what a candidate loses in the worst one."""
+"""Precision, recall and F1 of each class."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,8 @@ from pydantic import Field
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.metrics.paired_accuracy import drop_interval
 
 Floats = npt.NDArray[np.float64]
-RESAMPLES = 1000
-MIN_IMAGES = 8
-"""Fewer images of a class prove nothing by being drawn again."""
 
 
 class ClassScore(Frozen):
@@ -71,52 +67,6 @@ def class_scores(truth: Array, predicted: Array, labels: tuple[str, ...]) -> tup
         ClassScore(label=label, precision=precision, recall=recall, f1=f1, images=int(images))
         for label, (precision, recall, f1, images) in zip(labels, scores.tolist(), strict=True)
     )
-
-
-class ClassDrop(Frozen):
-    """The class whose recall is proven to fall most against the FP32 model's."""
-
-    label: str
-    images: int
-    changed: str
-    """How its predictions changed, for people."""
-    drop_low: Number
-    """Lower end of the 95 % interval of the drop."""
-
-
-def largest_class_drop(
-    truth: Array, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], labels: tuple[str, ...]
-) -> ClassDrop | None:
-    """Return the largest proven drop of a class's recall; `before` and `after` say which images are right."""
-    numbers = np.unique(truth).astype(np.int64)
-    drops = []
-    for number in numbers[(numbers >= 0) & (numbers < len(labels))].tolist():
-        images = truth == number
-        lost, gained = int(np.sum(before & ~after & images)), int(np.sum(~before & after & images))
-        low, _ = drop_interval(lost, gained, int(images.sum()))
-        changed = f"{lost} of {images.sum()} images lost, {gained} gained"
-        drops.append(ClassDrop(label=labels[number], images=int(images.sum()), changed=changed, drop_low=low))
-    return max(drops, key=lambda drop: drop.drop_low, default=None)
-
-
-def largest_recall_drop(before: ClassCounts, after: ClassCounts, labels: tuple[str, ...]) -> ClassDrop | None:
-    """Return the largest proven drop of a class's recall, by a paired percentile bootstrap over the images.
-
-    The objects and the pixels of one image depend on each other, images do not (Efron and Tibshirani, An Introduction
-    to the Bootstrap, 1993). Classes in fewer than eight images are left out.
-    """
-    generator, drops = np.random.default_rng(0), list[ClassDrop]()
-    for number in np.flatnonzero(before.actual.any(axis=0)).tolist():
-        shown = before.actual[:, number] > 0
-        if (images := int(shown.sum())) < MIN_IMAGES:
-            continue
-        first, last, actual = (part[shown, number] for part in (before.hits, after.hits, before.actual))
-        drawn = generator.multinomial(images, np.full(images, 1 / images), RESAMPLES)
-        low = float(np.percentile(drawn @ (first - last) / (drawn @ actual), 2.5))
-        recalls = (f"{part.sum() / actual.sum():.3f}" for part in (first, last))
-        changed = f"recall {next(recalls)} before, {next(recalls)} now, {images} images"
-        drops.append(ClassDrop(label=label_of(labels, number), images=images, changed=changed, drop_low=low))
-    return max(drops, key=lambda drop: drop.drop_low, default=None)
 
 
 def score_metrics(scores: Mapping[str, float]) -> dict[str, float]:

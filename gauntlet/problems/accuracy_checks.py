@@ -25,6 +25,7 @@ def accuracy_checks(
     drop = _expected_drop_checks if facts.expected_loss is not None else _drop_checks
     return (
         *drop(config, facts, remedy),
+        *_class_drop_check(config, facts, remedy),
         *_agreement_checks(config, facts, remedy),
         *_noise_checks(config, facts, remedy),
     )
@@ -39,11 +40,10 @@ def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str)
     verdict, needed = resolve(change, limit)
     if change.lost is None:
         changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
-        judged = _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
-        return *judged, *_class_drop_check(config, facts, remedy)
+        return _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
     more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{change.lost} of {change.n} images lost, {change.gained} gained"
-    return *_judged_drop(config, change, verdict, changed, more, remedy), *_class_drop_check(config, facts, remedy)
+    return _judged_drop(config, change, verdict, changed, more, remedy)
 
 
 def _judged_drop(
@@ -92,7 +92,7 @@ def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy:
     if drop is None:
         return []
     detail = f"class '{drop.label}': {drop.changed}; at least this drop"
-    return [Check.of("accuracy.max_recall_drop", drop.drop_low, "<=", config.max_recall_drop, detail, remedy)]
+    return [Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, detail, remedy)]
 
 
 def class_checks(

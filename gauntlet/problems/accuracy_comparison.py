@@ -17,13 +17,8 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_scores import (
-    ClassDrop,
-    ClassScore,
-    class_scores,
-    largest_class_drop,
-    largest_recall_drop,
-)
+from gauntlet.metrics.class_drops import ClassDrop
+from gauntlet.metrics.class_scores import ClassScore, class_scores
 from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import pair_accuracies
@@ -46,8 +41,12 @@ class AccuracyLimits(Frozen):
         le=1,
         description="lost of the problem's metric against FP32 on the same images; without labels, the expected loss",
     )
-    max_recall_drop: float = Field(
-        0.1, ge=0, le=1, description="recall that a single class is proven to lose against the FP32 model"
+    max_class_drop: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="recall or precision that a class is proven to lose; without labels, which share of its "
+        "predictions is proven to be gone or new",
     )
     unresolved: Literal["auto", "accept", "reject"] = Field(
         "auto",
@@ -188,6 +187,7 @@ def _compare_predictions(
         facts["expected_loss"] = problem.expected_loss(expected, before, after)
         facts["kept"] = problem.kept(before, after)
         facts["missing_evidence"] = problem.missing_evidence(before)
+        facts["largest_class_drop"] = problem.largest_class_drop(before, after)
     return facts
 
 
@@ -203,7 +203,7 @@ def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array)
     return facts | {
         "classes": last.scores(labels),
         "reference_classes": first.scores(labels),
-        "largest_class_drop": largest_recall_drop(first, last, labels),
+        "largest_class_drop": problem.largest_class_drop(before, after, truth),
     }
 
 
@@ -220,7 +220,7 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
         "flips": tuple(Flip(image=i, truth=int(truth[i]), before=int(before[i]), after=int(after[i])) for i in flips),
         "classes": class_scores(truth, after, names),
         "reference_classes": class_scores(truth, before, names),
-        "largest_class_drop": largest_class_drop(truth, before == truth, after == truth, names),
+        "largest_class_drop": problem.largest_class_drop(before, after, truth),
     }
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
+from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.prediction import Prediction, with_caption
@@ -117,6 +118,10 @@ class Problem(ABC):
         """
         return None
 
+    def as_truth(self, predictions: Array) -> Array:
+        """Return the predictions of a reference as the truth that a candidate's are counted against."""
+        return predictions
+
     def disagreement(self, before: Array, after: Array) -> PairedChange:
         """Return what is lost where the predictions of the reference are the truth, with its 95 % interval."""
         metrics = (lambda weights: np.ones(len(weights)), self.agreement(before, after))
@@ -196,6 +201,15 @@ class Problem(ABC):
     def label(self, index: int) -> str:
         """Return the name of a class, or its number where it has none."""
         return label_of(self.signature.labels, index)
+
+    def largest_class_drop(self, before: Array, after: Array, truth: Array | None = None) -> ClassDrop | None:
+        """Return in which class a candidate loses most against a reference; None where there are no classes."""
+        last = self.class_counts(after, self.as_truth(before) if truth is None else truth)
+        if last is None:
+            return None
+        first = None if truth is None else self.class_counts(before, truth)
+        labels = self.signature.labels
+        return largest_change(last, labels) if first is None else largest_counted_drop(first, last, labels)
 
     def class_counts(self, predictions: Array, truth: Array) -> ClassCounts | None:
         """Return what each sample has of each class; None where there are no classes, or only one per sample."""

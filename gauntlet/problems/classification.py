@@ -11,6 +11,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.metrics.class_drops import ClassDrop, largest_drop
 from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.metrics.error_metrics import predicted_classes, scores_per_class
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs
@@ -142,6 +143,10 @@ class Classification(Problem):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return the accuracy."""
         return {"accuracy": sums[..., 0] / sums[..., 1]}
+
+    def largest_class_drop(self, before: Array, after: Array, truth: Array | None = None) -> ClassDrop | None:
+        """Return in which class a candidate loses most; None for classes of positions, which depend on each other."""
+        return largest_drop(before, after, self.signature.labels, truth) if before.ndim == 1 else None
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""

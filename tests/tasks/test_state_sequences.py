@@ -174,7 +174,7 @@ def test_predicted_classes_are_judged_over_sequences(bring, tmp_path: Path) -> N
     source = bring(leaky_sum(), samples | {"labels": truth})
     assert source.judge(tmp_path / "model.onnx").failures == ()
     onnx.save(leaky_sum(bias=0.1), tmp_path / "drifting.onnx")
-    report = source.judge(tmp_path / "drifting.onnx", min_sqnr_db=-100, max_recall_drop=1)
+    report = source.judge(tmp_path / "drifting.onnx", min_sqnr_db=-100, max_class_drop=1)
     failure = next(check for check in report.failures if check.name == "accuracy.sequence_max_accuracy_drop")
     assert "classes differ" in failure.detail
     assert "in which each model is fed its own states (h -> h_out)" in failure.detail

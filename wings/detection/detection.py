@@ -189,7 +189,7 @@ class Detection(Problem):
         An object that is lost or new at an IoU of 0.5 was right in half of the cases. A box that only moved adds its
         error to that of the reference's own box, as independent errors add: in quadrature.
         """
-        matches = match_detections(after, self._shown(before))
+        matches = match_detections(after, self.as_truth(before))
         loosest = [each.at_loosest() for each in matches]
 
         def drop(weights: Floats) -> Floats:
@@ -212,18 +212,18 @@ class Detection(Problem):
 
     def missing_evidence(self, before: Array) -> str:
         """Return that nothing is detected, if so."""
-        return "" if (self._shown(before)[:, :, 4] >= 0).any() else "nothing is detected"
+        return "" if (self.as_truth(before)[:, :, 4] >= 0).any() else "nothing is detected"
 
     def _kept(self, before: Array, after: Array) -> tuple[Floats, Floats, Floats]:
         """Return for each sample how many shown detections both have at an IoU of 0.5, and how many each has."""
-        first, second = self._shown(before), self._shown(after)
+        first, second = self.as_truth(before), self.as_truth(after)
         total, now = ((rows[:, :, 4] >= 0).sum(axis=1).astype(np.float64) for rows in (first, second))
         kept = np.zeros(len(first))
         for matches in match_detections(second, first):
             kept += np.bincount(matches.images, matches.correct[0], len(first))
         return kept, total, now
 
-    def _shown(self, predictions: Array) -> npt.NDArray[np.float32]:
+    def as_truth(self, predictions: Array) -> npt.NDArray[np.float32]:
         """Return the boxes that people see as objects of the truth."""
         truth = self._without_hidden(predictions)
         truth[:, :, 5] = 1

@@ -161,7 +161,7 @@ def test_detector_whose_scores_are_lost_beside_its_boxes_is_refused_and_told_so(
     rounded = np.rint(output / 2.5) * 2.5  # one scale for boxes of 64 pixels and scores of 1
     comparison = compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": rounded})
     assert comparison.differences == "keeps 0 of 80 detections, 0 new"
-    limits = ("max_accuracy_drop", "min_agreement", "min_sqnr_db")
+    limits = ("max_accuracy_drop", "max_class_drop", "min_agreement", "min_sqnr_db")
     assert sorted(blocking(comparison)) == [f"accuracy.{name}" for name in limits]
     assert blocking(compare_accuracy(Golden({}, {"y": output}), ARRAYS, {"y": rounded}))
 

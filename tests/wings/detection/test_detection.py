@@ -124,7 +124,7 @@ def test_one_lost_class_fails_whatever_it_is_worth_to_the_metric() -> None:
     limits = AccuracyLimits(min_sqnr_db=-100, max_accuracy_drop=1)
     comparison = compare_accuracy(golden, detection().signature, encode(broken))
     failed = [check for check in accuracy_checks(limits, comparison) if check.blocks]
-    assert [check.name for check in failed] == ["accuracy.max_recall_drop"]
+    assert [check.name for check in failed] == ["accuracy.max_class_drop"]
     assert failed[0].detail.startswith("class 'cat': recall 1.000 before, 0.")
     by_class = {score.label: score for score in comparison.classes}
     assert by_class["cat"].recall < 0.5
@@ -165,7 +165,7 @@ def test_lost_class_costs_more_than_boxes_that_moved_as_far_below_a_perfect_metr
     assert before is not None and moved is not None and lost is not None
 
     agreements = [
-        problem.weighted_metric(after, problem._shown(before))(np.ones((1, 40)))[0] for after in (moved, lost)
+        problem.weighted_metric(after, problem.as_truth(before))(np.ones((1, 40)))[0] for after in (moved, lost)
     ]
     drops = [problem.expected_loss(outputs, before, after).drop for after in (moved, lost)]
     assert agreements[0] < agreements[1] < 0.7

@@ -61,6 +61,8 @@ def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGrou
     command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
     differ = "without labels: disagreement with the champion; by default 0.02"
     command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
+    lost = "recall or precision that a single class is proven to lose; by default 0.1"
+    command.add_argument("--max-class-drop", type=float, metavar="SHARE", help=lost)
     command.add_argument(
         "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
     )

@@ -15,6 +15,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.ragged import comparable
 from gauntlet.core.signature import Signature
+from gauntlet.metrics.class_drops import ClassDrop, largest_drop
 from gauntlet.metrics.output_noise import sample_noise_db
 from gauntlet.metrics.paired_accuracy import least_count, pair_accuracies, resolve
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange, added_half_width
@@ -22,8 +23,9 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 
-Quality = tuple[PairedChange, dict[str, float], dict[str, float]]
-"""The change from champion to challenger, then the challenger's metrics and the champion's, with labels."""
+Quality = tuple[PairedChange, dict[str, float], dict[str, float], ClassDrop | None]
+"""The change from champion to challenger, then the challenger's metrics and the champion's, with labels; the class that
+loses most."""
 MIN_SAMPLE_SQNR_DB = 20.0
 """Outputs without a meaning agree for a request where the noise of no slice has over 1 % of the energy it varies by."""
 
@@ -41,14 +43,17 @@ def quality_drop(
     names = [_class_names(signature, arrays) for signature, arrays in zip(signatures, outputs, strict=True)]
     if all(classes is not None for classes in names):
         before, after = (np.array(classes) for classes in names)
+        classes, codes = np.unique([before, after, after if truth is None else truth], return_inverse=True)
+        old, new, true = codes.reshape(3, -1)
+        drop = largest_drop(old, new, classes.tolist(), None if truth is None else true)
         if truth is None:
-            return _paired_with_champion(before == after)
-        return _paired_with_labels(before == truth, after == truth)
+            return *_paired_with_champion(before == after), drop
+        return *_paired_with_labels(before == truth, after == truth), drop
     problem, predictions = _comparable(signatures, outputs)
     if predictions is None:
         if truth is not None:
             raise ConfigError("labels were given, but the models' outputs are no predictions. Fix: replay no labels")
-        return _paired_with_champion(agreeing_outputs(*outputs))
+        return *_paired_with_champion(agreeing_outputs(*outputs)), None
     try:
         return _own_metric(problem, *predictions, truth)
     except (StageError, ValueError) as error:  # NumPy's, where shapes differ
@@ -103,18 +108,24 @@ def _comparable(
 
 
 def _own_metric(problem: Problem, before: Array, after: Array, truth: Array | None) -> Quality:
+    drop = problem.largest_class_drop(before, after, truth)
     if truth is not None:
         scores = problem.score(after, truth), problem.score(before, truth)
-        return problem.loss(before, after, truth).widened(), *scores
+        return problem.loss(before, after, truth).widened(), *scores, drop
     same = problem.same(before, after)
-    return (problem.disagreement(before, after), {}, {}) if same is None else _paired_with_champion(same)
+    if same is not None:
+        return *_paired_with_champion(same), drop
+    return problem.disagreement(before, after), {}, {}, drop
 
 
-def _paired_with_champion(same: npt.NDArray[np.bool_]) -> Quality:
+Compared = tuple[PairedChange, dict[str, float], dict[str, float]]
+
+
+def _paired_with_champion(same: npt.NDArray[np.bool_]) -> Compared:
     return pair_accuracies(np.ones_like(same), same), {}, {}
 
 
-def _paired_with_labels(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Quality:
+def _paired_with_labels(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Compared:
     change = pair_accuracies(before, after)
     return change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}
 

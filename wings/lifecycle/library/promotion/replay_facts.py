@@ -7,6 +7,7 @@ from pydantic import Field
 
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
+from gauntlet.metrics.class_drops import ClassDrop
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange
 from wings.lifecycle.library.promotion.quality import drop_verdict
 
@@ -29,6 +30,9 @@ class ReplayLimits(Frozen):
         description="without labels: share of requests with another prediction than the champion's, or what the "
         "problem's own metric lacks of 1 where the champion's predictions are the truth",
     )
+    max_class_drop: float = Field(
+        0.1, ge=0, le=1, description="recall or precision that a single class is proven to lose"
+    )
     max_slowdown: float = Field(0.05, ge=0, description="latency added, as a share of the champion's: 0.05 is 5 %")
     unresolved: Literal["accept", "reject"] = Field(
         "reject", description="whether to promote when the requests prove neither that a limit is kept nor broken"
@@ -47,6 +51,7 @@ class ReplayFacts(Frozen):
     )
     scores: dict[str, Number] = Field(default_factory=dict, description="the challenger's metrics, with labels")
     champion_scores: dict[str, Number] = Field(default_factory=dict, description="and the champion's")
+    class_drop: ClassDrop | None = Field(None, description="of the class that loses most; None without classes")
     champion: str = Field(description="digest of the champion's bundle")
     source: str = Field(description="where the requests came from")
     requests: int = Field(description="requests that both models have outputs for")
@@ -74,7 +79,7 @@ class ReplayFacts(Frozen):
 def replay_checks(facts: ReplayFacts, limits: ReplayLimits) -> tuple[Check, ...]:
     """Return the checks: each compares the end of the interval that proves the limit to be kept."""
     gained = () if facts.gain is None else (gain_check(facts.gain, facts.gain_source),)
-    return *gained, _quality_check(facts, limits), _latency_check(facts, limits)
+    return *gained, _quality_check(facts, limits), *class_check(facts.class_drop, limits), _latency_check(facts, limits)
 
 
 def quality_limit(limits: ReplayLimits, *, labeled: bool) -> float:
@@ -107,6 +112,15 @@ def _quality_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
     limit = quality_limit(limits, labeled=facts.labeled)
     severity = _severity(facts.quality, change.drop, limit, limits)
     return Check.of(f"promote.{kind}", change.high, "<=", limit, detail, fix, severity=severity)
+
+
+def class_check(drop: ClassDrop | None, limits: ReplayLimits) -> list[Check]:
+    """Return whether no class loses more than a limit allows; nothing for models without classes."""
+    if drop is None:
+        return []
+    detail = f"class '{drop.label}': {drop.changed}; at least this drop"
+    fix = "train it on more of this class, or raise --max-class-drop"
+    return [Check.of("promote.max_class_drop", drop.drop_low, "<=", limits.max_class_drop, detail, fix)]
 
 
 def _changed(facts: ReplayFacts) -> str:

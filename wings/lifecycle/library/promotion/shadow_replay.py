@@ -120,7 +120,7 @@ def shadow_replay(
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
         gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
         pair = _prepared(champion, challenger, requests, Path(name))
-        change, scores, champion_scores = _quality_drop(pair, requests, Path(name), limits)
+        change, scores, champion_scores, class_drop = _quality_drop(pair, requests, Path(name), limits)
         measured = _race(*pair, limits, on_round)
     quality, needed = drop_verdict(change, quality_limit(limits, labeled=requests.truth is not None))
     return ReplayFacts(
@@ -131,6 +131,7 @@ def shadow_replay(
         source=requests.source,
         requests=change.n,
         labeled=requests.truth is not None,
+        class_drop=class_drop,
         quality=quality,
         requests_to_resolve=needed,
         gain=gain,

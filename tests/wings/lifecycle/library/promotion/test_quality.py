@@ -13,7 +13,13 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Task
 from gauntlet.metrics.paired_change import PairedChange
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
-from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
+from wings.lifecycle.library.promotion.replay_facts import (
+    ReplayFacts,
+    ReplayLimits,
+    class_check,
+    gain_check,
+    replay_checks,
+)
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
 from wings.lifecycle.library.promotion.shadow_replay import gain_of, shadow_replay
 
@@ -85,7 +91,7 @@ def test_equal_challenger_passes_and_a_worse_one_is_refused(
 @pytest.mark.parametrize("task", LABELED)
 def test_all_metrics_of_both_are_kept_where_there_are_labels(task: Task, tmp_path: Path) -> None:
     given = ReplayedProblem.of(task, 60)
-    change, scores, champion_scores = compared(given, given.outputs(WORSE, tmp_path), labeled=True)
+    change, scores, champion_scores, _ = compared(given, given.outputs(WORSE, tmp_path), labeled=True)
     assert scores.keys() == champion_scores.keys()
     assert (scores[change.metric], champion_scores[change.metric]) == pytest.approx((change.after, change.before))
     if task == "regression":
@@ -173,3 +179,18 @@ def test_every_kind_of_comparison_is_replayed_in_processes(
         facts = shadow_replay(champion, challenger, ArrayRequests("test", {"x": given.x}, truth), LIMITS)
         assert facts.change.metric == metric
         assert replay_checks(facts, LIMITS)[0].blocks is (name == "worse")
+
+
+@pytest.mark.parametrize("labeled", [True, False])
+def test_challenger_that_gives_up_a_rare_class_is_refused_however_good_the_rest(labeled: bool) -> None:
+    given = ReplayedProblem.of("classification", 12)
+    truth = np.repeat([0, 1, 2], [1500, 1490, 10])
+    before, after = np.eye(3, dtype=np.float32)[truth], np.eye(3, dtype=np.float32)[np.where(truth == 2, 1, truth)]
+    names = np.array(LABELS)[truth] if labeled else None
+    found = quality_drop((given.signature,) * 2, ({"y": before}, {"y": after}), names)
+    assert quality_check(found, labeled).passed
+    drop = found[3]
+    assert drop is not None and (drop.label, drop.changed) == (LABELS[2], "10 of 10 images lost, 0 gained")
+    [check] = class_check(drop, LIMITS)
+    assert (check.name, check.blocks) == ("promote.max_class_drop", True)
+    assert not class_check(drop, LIMITS.replace(max_class_drop=1.0))[0].blocks

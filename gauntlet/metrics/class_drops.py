@@ -1,0 +1,106 @@
+"""What a candidate is proven to lose in a single class, however rare it is and however good the rest."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.special import betaincinv
+
+from gauntlet.core.arrays import Array
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.metrics.class_scores import ClassCounts, Floats, label_of
+
+RISK = 0.025
+"""Of a lower bound: it is the lower end of a 95 % interval."""
+RESAMPLES = 1000
+MIN_IMAGES = 8
+"""Fewer images of a class tell nothing by being drawn again."""
+Share = tuple[Floats, Floats]
+"""Counts by image and class, and what they are a part of, both of shape (n, classes)."""
+
+
+class ClassDrop(Frozen):
+    """The largest drop of a class's recall or precision that is proven.
+
+    Without labels, a class that is predicted less often loses recall, and one that is predicted more often precision.
+    """
+
+    label: str
+    images: int
+    changed: str
+    """How its predictions changed, for people."""
+    drop_low: Number
+    """Lower end of the 95 % interval of the drop."""
+
+
+def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Array | None = None) -> ClassDrop | None:
+    """Compare the class numbers that two models predict, with the true ones if they are known, all of shape (n,).
+
+    What changed for the worse is counted. From the exact lower bound of its share (Clopper and Pearson, Biometrika 26,
+    1934) the share that changed for the better is taken away. All classes share the risk (Bonferroni).
+    """
+    numbers = np.unique(before if truth is None else truth).astype(np.int64)
+    drops, risk = list[ClassDrop](), RISK / max(1, len(numbers))
+    for number in numbers[numbers >= 0].tolist():
+        was, now, name = before == number, after == number, label_of(labels, number)
+        left, joined = was & ~now, now & ~was
+        own, other = (truth == number, truth != number) if truth is not None else (left | joined, left | joined)
+        shown = was if truth is None else own
+        drops.append(_drop(name, "{} of {} images lost, {} gained", left & own, joined & own, shown, risk))
+        drops.append(_drop(name, "{} of {} predictions new, {} gone", joined & other, left & other, now, risk))
+    return _largest(drops)
+
+
+def _drop(name: str, changed: str, worse: Array, better: Array, images: Array, risk: float) -> ClassDrop:
+    lost, gained, count = (int(part.sum()) for part in (worse, better, images))
+    low = float(betaincinv(lost, count - lost + 1, risk)) if lost else 0.0
+    changed = changed.format(lost, count, gained)
+    return ClassDrop(label=name, images=count, changed=changed, drop_low=low - gained / max(count, 1))
+
+
+def largest_counted_drop(before: ClassCounts, after: ClassCounts, labels: Sequence[str]) -> ClassDrop | None:
+    """Compare what two models find of each class in images, by a paired percentile bootstrap over the images.
+
+    The objects and the pixels of one image depend on each other, images do not (Efron and Tibshirani, An Introduction
+    to the Bootstrap, 1993). A class in fewer than eight images loses recall only where it vanishes from images, by the
+    exact bound of their share.
+    """
+    recall = (before.hits, before.actual), (after.hits, after.actual)
+    precision = (before.hits, before.predicted), (after.hits, after.predicted)
+    drops = [*_counted(*recall, "recall {} before, {} now", labels)]
+    return _largest([*drops, *_counted(*precision, "precision {} before, {} now", labels)])
+
+
+def largest_change(counts: ClassCounts, labels: Sequence[str]) -> ClassDrop | None:
+    """Compare the same where `counts` are a candidate's, and the reference's predictions stand for the truth."""
+    own, now = counts.actual, counts.predicted
+    less = _counted((own, own), (now, own), "predicted {1} times as often", labels)
+    return _largest([*less, *_counted((own, own), (own, now), "{1} of its predictions were there before", labels)])
+
+
+def _counted(before: Share, after: Share, text: str, labels: Sequence[str]) -> Iterator[ClassDrop]:
+    generator = np.random.default_rng(0)
+    occurring = np.flatnonzero(sum(part.any(axis=0) for part in (*before, *after))).tolist()
+    for number in occurring:
+        parts = np.stack([part[:, number] for part in (*before, *after)], axis=1)
+        parts = parts[parts.any(axis=1)]
+        images, of_same = len(parts), bool((parts[:, 1] == parts[:, 3]).all())
+        if images >= MIN_IMAGES:
+            drawn = generator.multinomial(images, np.full(images, 1 / images), RESAMPLES)
+            low = float(np.percentile(np.subtract(*_shares(drawn @ parts)), 100 * RISK))
+        elif of_same and (vanished := int(((parts[:, 0] > 0) & (parts[:, 2] == 0)).sum())):
+            low = float(betaincinv(vanished, images - vanished + 1, RISK / len(occurring)))
+        else:
+            continue
+        shares = (f"{float(share[0]):.3f}" for share in _shares(parts.sum(axis=0, keepdims=True)))
+        changed = f"{text.format(*shares)}, {images} images"
+        yield ClassDrop(label=label_of(labels, number), images=images, changed=changed, drop_low=low)
+
+
+def _shares(sums: Floats) -> tuple[Floats, Floats]:
+    """Return the first column over the second, and the third over the fourth; 1 where nothing is shown."""
+    parts = np.divide(sums[:, ::2], sums[:, 1::2], out=np.ones((len(sums), 2)), where=sums[:, 1::2] > 0)
+    return parts[:, 0], parts[:, 1]
+
+
+def _largest(drops: Sequence[ClassDrop]) -> ClassDrop | None:
+    return max(drops, key=lambda drop: drop.drop_low, default=None)

@@ -1,0 +1,87 @@
+"""A candidate that gives up one rare class does not pass, however good the rest is, with labels or without."""
+
+import numpy as np
+import pytest
+
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.class_drops import largest_counted_drop, largest_drop
+from gauntlet.metrics.class_scores import ClassCounts
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
+
+FRAUD = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=("usual", "fraud"))
+
+
+def failed(truth: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> set[str]:
+    """Return the failed checks where each class is predicted with a probability near 0.5: no noise shows it."""
+    scores = [{"y": np.where(np.eye(2)[predicted] > 0, 0.51, 0.49).astype(np.float32)} for predicted in (before, after)]
+    comparison = compare_accuracy(Golden({}, scores[0], truth), FRAUD, scores[1])
+    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100), comparison)
+    return {check.name for check in checks if check.blocks}
+
+
+def frauds(count: int, samples: int = 2000) -> np.ndarray:
+    return (np.arange(samples) < count).astype(np.int64)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_lost_half_of_ten_frauds_is_refused_although_a_quarter_of_a_percent_changed(labelled: bool) -> None:
+    truth = frauds(10)
+    lost = np.where(np.arange(2000) < 5, 0, truth)
+    assert failed(truth if labelled else None, truth, lost) == {"accuracy.max_class_drop"}
+    assert failed(truth if labelled else None, truth, frauds(10)) == set()
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_false_alarms_beside_ten_frauds_are_refused(labelled: bool) -> None:
+    truth = frauds(10)
+    assert failed(truth if labelled else None, truth, frauds(19)) == {"accuracy.max_class_drop"}
+
+
+def test_one_of_ten_proves_nothing() -> None:
+    truth = frauds(10)
+    assert failed(truth, truth, np.where(np.arange(2000) < 1, 0, truth)) == set()
+    assert failed(None, truth, frauds(11)) == set()
+
+
+def test_classes_that_lose_as_many_as_they_gain_are_not_refused() -> None:
+    """Of ten classes one in twenty predictions changes, to any other class: in one of twenty candidates or fewer."""
+    rng, refused = np.random.default_rng(5), 0
+    for _ in range(400):
+        before = rng.integers(0, 10, 360)
+        after = np.where(rng.random(360) < 0.05, rng.integers(0, 10, 360), before)
+        refused += largest_drop(before, after, ()).drop_low > 0.1
+    assert refused <= 0.05 * 400
+
+
+def test_loss_at_its_limit_is_proven_in_one_of_forty_candidates_or_fewer() -> None:
+    rng, proven = np.random.default_rng(7), 0
+    truth = np.repeat(np.arange(5), 40)
+    for _ in range(400):
+        after = np.where((truth == 3) & (rng.random(200) < 0.1), 4, truth)
+        proven += largest_drop(truth, after, (), truth).drop_low > 0.1
+    assert proven <= 0.025 * 400
+
+
+def compared(before: np.ndarray, after: np.ndarray, actual: np.ndarray) -> float | None:
+    """Return the proven drop of one class by hits and objects, shape (images,)."""
+    first, last, whole = (part[:, None].astype(float) for part in (before, after, actual))
+    drop = largest_counted_drop(ClassCounts(first, first, whole), ClassCounts(last, last, whole), ("one",))
+    return None if drop is None else drop.drop_low
+
+
+def test_recall_drop_that_no_class_has_is_proven_in_one_of_twenty_tables_or_less() -> None:
+    """Pixels of an image are right or wrong together; both models have the same recall."""
+    rng, proven = np.random.default_rng(6), 0
+    for _ in range(200):
+        actual = rng.integers(50, 200, 40)
+        before, after = (actual * rng.uniform(0.5, 1, actual.shape) for _ in range(2))
+        proven += (compared(before, after, actual) or 0) > 0
+    assert proven <= 0.05 * 200
+
+
+def test_class_in_few_images_loses_recall_only_where_it_vanishes() -> None:
+    actual = np.full(5, 4)
+    assert compared(actual, actual - 2, actual) is None
+    assert compared(actual, 0 * actual, actual) > 0.4
