@@ -24,6 +24,10 @@ FAINT = 0.1
 """A slice with less than this share of the median slice's spread is nearly constant, and judged by its level."""
 
 
+EXTREME = 0.05
+"""Where this share of the samples has most of the energy, the others are judged by themselves, too."""
+
+
 @dataclass(frozen=True)
 class OutputNoise:
     """Signal-to-noise ratio of an output, and where it is least."""
@@ -54,6 +58,34 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
             index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
             values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
     return min(values, key=lambda value: value.sqnr_db)
+
+
+def usual_samples(values: Array) -> npt.NDArray[np.bool_] | None:
+    """Return which samples are left, shape (n,), without the most extreme ones of values of shape (n, ...).
+
+    Prices, counts and durations have heavy tails: a few samples are most of what the values vary by, so that a sum over
+    all of them says nothing of the others. None where that is not so.
+    """
+    if not len(values):
+        return None
+    mean = finite(values).mean(axis=0)
+    energy = np.array([((finite(value) - mean) ** 2).sum() for value in values])
+    extreme = energy > np.quantile(energy, 1 - EXTREME)
+    return ~extreme if energy[extreme].sum() > energy.sum() / 2 else None
+
+
+def usual_noise(actual: Array, expected: Array) -> OutputNoise:
+    """Compare the usual samples alone; infinite where there are no extreme ones.
+
+    They vary by at least a tenth of what all do: an output that is nearly constant but for a few samples is no broken
+    one.
+    """
+    if (usual := usual_samples(expected)) is None:
+        return OutputNoise(math.inf)
+    signal, _, noise = (float(energy.sum()) for energy in _energies(actual[usual], expected[usual]))
+    all_samples = float(_energies(expected, expected)[0].sum())
+    place = " (without the most extreme samples)"
+    return OutputNoise(float(_decibels(max(signal, FAINT**2 * all_samples * usual.mean()), noise)), place)
 
 
 def worst_noise_db(outputs: Sequence[Array], expected: Sequence[Array]) -> float:

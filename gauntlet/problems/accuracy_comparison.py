@@ -20,7 +20,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_drops import ClassDrop
 from gauntlet.metrics.class_scores import ClassScore, class_scores
 from gauntlet.metrics.error_metrics import top1_agreement
-from gauntlet.metrics.output_noise import output_noise
+from gauntlet.metrics.output_noise import output_noise, usual_noise
 from gauntlet.metrics.paired_accuracy import pair_accuracies
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange
 from gauntlet.problems import problem_of
@@ -193,9 +193,9 @@ def _compare_predictions(
 
 def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:
     """Return what is known of a metric that is not an accuracy."""
-    loss = problem.loss(before, after, truth)
-    scores = problem.score(after, truth)
-    facts = {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "change": loss}
+    scores, own = problem.score(after, truth), problem.score(before, truth)
+    facts: dict[str, Any] = {"accuracy": scores[problem.metric], "reference_accuracy": own[problem.metric]}
+    facts |= {"scores": scores, "change": problem.loss(before, after, truth)}
     first, last = (problem.class_counts(predictions, truth) for predictions in (before, after))
     if first is None or last is None:
         return facts
@@ -239,4 +239,6 @@ def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, pr
     if not is_float:
         return quality
     noise = output_noise(one, other)
+    if not read:
+        noise = min(noise, usual_noise(one, other), key=lambda each: each.sqnr_db)
     return quality.replace(sqnr_db=noise.sqnr_db, place=noise.place)

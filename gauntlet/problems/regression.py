@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
+from gauntlet.metrics.output_noise import FAINT, usual_samples
+from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction
 
 TYPICAL_R2 = 0.8
 """Of a reference whose truth nobody knows."""
+USUAL = " without the most extreme samples"
 
 
 class ValuesPrediction(Prediction):
@@ -61,6 +65,27 @@ class Regression(Problem):
         parts = (error**2, np.abs(error), expected, expected**2, np.ones_like(expected))
         return np.concatenate(parts, axis=1)
 
+    def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> PairedChange:
+        """Return the drop of R²; in a heavy tail that of the usual samples, if the reference tells them apart."""
+        whole, (usual, _) = super().loss(before, after, truth, seed=seed), _usual(truth)
+        if usual is None:
+            return whole
+        rest = super().loss(before[usual], after[usual], truth[usual], seed=seed)
+        return rest.replace(metric=whole.metric + USUAL) if rest.before > 0.5 and rest.drop > whole.drop else whole
+
+    def expected_loss(self, outputs: NamedArrays, before: Array, after: Array) -> PairedChange:
+        """Return the expected drop; in a heavy tail that of the usual samples, which may differ by chance alone.
+
+        So their noise is measured against no less than a hundredth of the variance of all samples.
+        """
+        whole, (usual, variance) = super().expected_loss(outputs, before, after), _usual(before)
+        if usual is None:
+            return whole
+        rest, share = super().expected_loss(outputs, before[usual], after[usual]), variance / max(variance, FAINT**2)
+        scaled = {name: share * getattr(rest, name) for name in ("drop", "low", "high")}
+        rest = rest.replace(metric=whole.metric + USUAL, after=rest.before - scaled["drop"], **scaled)
+        return rest if rest.drop > whole.drop else whole
+
     def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
         """Return the drop of R²: independent errors add, and the reference's values vary R² times as the truth does."""
         agreement = self.agreement(before, after)
@@ -78,3 +103,12 @@ class Regression(Problem):
         r2 = np.where(spread > 1e-12 * total_squared, 1 - ratio(squared, spread), np.where(squared == 0, 1.0, 0.0))
         rmse = np.sqrt((squared / count).mean(axis=-1))
         return {"r2": r2.mean(axis=-1), "rmse": rmse, "mae": (absolute / count).mean(axis=-1)}
+
+
+def _usual(values: Array) -> tuple[npt.NDArray[np.bool_] | None, float]:
+    """Return the usual samples, if there are extreme ones, and their share of the variance; all numbers count alike."""
+    numbers = values.reshape(len(values), -1).astype(np.float64)
+    spread = numbers.std(axis=0)
+    numbers /= np.where(spread > 0, spread, 1)
+    usual = usual_samples(numbers)
+    return usual, 1.0 if usual is None else float(numbers[usual].var(axis=0).mean())
