@@ -2,7 +2,8 @@
 
 One sum over a tensor sees its largest numbers only. A detector's output with boxes in pixels and scores from 0 to 1 has
 an excellent sum where all scores are lost. So each slice (a channel, a column, a class) is measured against its own
-spread, and almost all of them must be good.
+spread, and almost all of them must be good. A single one that varies like the others, and has more noise than that,
+counts alone.
 """
 
 import math
@@ -54,8 +55,12 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
     values = [OutputNoise(float(_decibels(whole, noise.sum())))]
     for axis, length in enumerate(signal.shape):
         if length > 1:
-            ratios = _decibels(_slice_signal(_along(signal, axis), _along(level, axis)), _along(noise, axis))
+            own = _along(signal, axis)
+            ratios = _decibels(_slice_signal(own, _along(level, axis)), _along(noise, axis))
             index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
+            lost = np.where(own >= np.median(own) / 2, ratios, np.inf)
+            if lost.min() <= 0:  # the mean of all samples would be as good
+                index = int(lost.argmin())
             values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
     return min(values, key=lambda value: value.sqnr_db)
 
