@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, ratio
 from gauntlet.problems.prediction import Prediction
 
@@ -91,6 +92,17 @@ class Text(Problem):
     def missing_evidence(self, before: Array) -> str:
         """Return that no text is read, if so."""
         return "" if any(before.tolist()) else "no text is read"
+
+    def class_counts(self, predictions: Array, truth: Array) -> ClassCounts | None:
+        """Return how often each character is in a text, and in both texts wherever it is; None without an alphabet."""
+        alphabet = self.signature.labels
+        if not alphabet:
+            return None
+        predicted, actual = (
+            np.array([[text.count(character) for character in alphabet] for text in texts.tolist()], np.float64)
+            for texts in (predictions, truth)
+        )
+        return ClassCounts(np.minimum(predicted, actual), predicted, actual)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return 1 - character error rate, and the share of texts without an error."""

@@ -7,7 +7,10 @@ from problem_samples import problem
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.problems.inference import infer_problem
 from wings.text.text import edit_distance
 
@@ -67,3 +70,19 @@ def test_edit_of_a_character_that_was_a_guess_costs_little() -> None:
     texts = [text.predictions(each) for each in (scores, other, worse)]
     losses = [text.expected_loss({"y": scores}, texts[0], each).drop for each in texts[1:]]
     assert losses[0] < 0.01 < 0.4 < losses[1]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_one_character_that_is_never_read_any_more_is_refused_however_rare(labelled: bool) -> None:
+    """One text of twenty has the third character: without it, 99.5 % of the characters are still right."""
+    path = np.tile([1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0], (400, 1))
+    path[::20, 0] = 3
+    before = np.eye(4, dtype=np.float32)[path]
+    after = before.copy()
+    after[::20, 0] = [0, 0.51, 0, 0.49]
+    signature = problem("text").signature
+    truth = problem("text").predictions(before) if labelled else None
+    comparison = compare_accuracy(Golden({}, {"y": before}, truth), signature, {"y": after})
+    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100), comparison)
+    assert [check.name for check in checks if check.blocks] == ["accuracy.max_class_drop"]
+    assert comparison.largest_class_drop.label == "c"
