@@ -47,13 +47,15 @@ def benchmark(
     framework_model: Artifact | None = None,
     objective: Objective = "latency",
     confidence: float = CONFIDENCE,
+    required_speedup: float | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
     keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
     `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
-    the sessions and targets of one candidate. The rows' intervals have the `confidence`.
+    the sessions and targets of one candidate. The rows' intervals have the `confidence`. With `required_speedup`, the
+    race may end halfway (`gauntlet.race.halfway_look`).
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -67,6 +69,7 @@ def benchmark(
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"inputs": inputs, "resolution": config.resolution, "confidence": confidence}
+    how["required_speedup"] = required_speedup
     table = run_race(raced, plan, reference, on_round=on_round, **how)
     if error := table.failure(reference, CONTROL):
         raise StageError(f"the reference '{reference}' cannot be measured: {error}")
@@ -83,7 +86,7 @@ def benchmark(
     facts = BenchmarkFacts(
         reference=reference,
         threads=plan.threads,
-        rounds=config.rounds,
+        rounds=table.rounds,
         block_ms=config.block_ms,
         resolution=config.resolution,
         machine=table.machine,

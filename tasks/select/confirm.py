@@ -62,7 +62,13 @@ def confirm(
 
         def once() -> BenchmarkFacts:
             return benchmark(
-                alone, workspace, models=raced, golden=golden, objective=config.objective, confidence=confidence
+                alone,
+                workspace,
+                models=raced,
+                golden=golden,
+                objective=config.objective,
+                confidence=confidence,
+                required_speedup=config.min_speedup if first.early_stopping else None,
             ).facts
 
         race, disturbed = undisturbed(once, choice, before, first.max_aa_deviation, config.confirm_budget_s)
