@@ -43,14 +43,20 @@ class HalfwayLook:
         return cls(rounds // 2, required_speedup, 1 - LOOK_SHARE * risk, 1 - (1 - LOOK_SHARE) * risk)
 
     def ends(self, done: int, contenders: Mapping[str, Contender], reference: str) -> bool:
-        """Return whether a race ends after `done` rounds: all that still run are well known, and on which side."""
+        """Return whether a race ends after `done` rounds: all is known well, and whether the best suffices."""
         if done != self.after_round:
             return False
         base, required = contenders[reference], math.log(self.required_speedup)
-        for contender in contenders.values():
-            for batch in filter(contender.runs, base.batches):
-                logs = np.log(base.round_quartiles_ms[batch]) - np.log(contender.round_quartiles_ms[batch])
-                center, low, high = median_shift_interval(logs, self.early)
-                if max(high - center, center - low) > math.log1p(NARROW) or low <= required < high:
+        for batch in base.batches:
+            intervals = [self._interval(c, base, batch) for c in contenders.values() if c.runs(batch)]
+            best = max((low for _, low, _ in intervals), default=0.0)
+            for center, low, high in intervals:
+                if max(high - center, center - low) > math.log1p(NARROW):
+                    return False
+                if low <= required < high and high >= best:  # what is proven to be beaten decides nothing
                     return False
         return True
+
+    def _interval(self, contender: Contender, base: Contender, batch: int) -> tuple[float, float, float]:
+        logs = np.log(base.round_quartiles_ms[batch]) - np.log(contender.round_quartiles_ms[batch])
+        return median_shift_interval(logs, self.early)

@@ -45,8 +45,8 @@ def run_rounds(
     """Measure all entries by name against each other; the same file may run under several names.
 
     The `.npz` file `inputs` has at least as many samples as the largest batch. The names in `keep`, the reference and
-    its control, are never stopped early. `on_round` is called with the number of completed rounds; `ends` tells after each
-    of them whether the race ends.
+    its control, are never stopped early. `on_round` is called with the number of completed rounds; `ends` tells
+    after each of them whether the race ends.
 
     In a contender, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
     failure that ended the contender's race; `stopped` holds early stops.

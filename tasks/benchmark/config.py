@@ -53,7 +53,7 @@ class BenchmarkConfig(Frozen):
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker")
     restart_processes: bool = Field(True, description="new processes in every round; without, intervals are too narrow")
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
-    early_stopping: bool = Field(True, description="stop candidates proven slower than the leader")
+    early_stopping: bool = Field(True, description="stop candidates proven slower, and clear races halfway")
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
         min_length=1,

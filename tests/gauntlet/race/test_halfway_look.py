@@ -52,6 +52,13 @@ def test_race_goes_on_where_it_is_noisy_or_undecided(speedup: float, how: dict[s
     assert not ends(race(np.random.default_rng(0), speedup, **how))
 
 
+def test_undecided_contender_that_another_beats_does_not_prolong_the_race() -> None:
+    times = rounds(np.random.default_rng(0), lambda *args: normal(*args, deviation=0.005), [3, 3, 3 / 1.05, 1], 16)
+    contenders = {name: contender(name, own) for name, own in zip(("fp32", "aa", "slow", "best"), times, strict=True)}
+    assert ends(contenders)
+    assert not ends({name: contenders[name] for name in ("fp32", "aa", "slow")})
+
+
 def test_contender_that_was_stopped_does_not_prolong_the_race() -> None:
     contenders = until(8, race(np.random.default_rng(0), 2.0, deviation=0.005))
     contenders["slow"] = contender("slow", np.array([3.0, 9.0, 27.0]))
