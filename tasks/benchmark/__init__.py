@@ -33,8 +33,38 @@ from tasks.benchmark.other_targets import (
 from tasks.benchmark.setup import prepare
 from tasks.benchmark.target_accuracy import TargetAccuracy
 
+QUICK_ROUNDS = 6
+"""Of a race that asks whether a longer one still holds."""
 
-@stage(measured=True)
+
+def still_holds(
+    config: BenchmarkConfig,
+    workspace: Workspace,
+    *,
+    known: BenchmarkFacts,
+    models: Mapping[str, Artifact],
+    golden: Artifact,
+    objective: Objective = "latency",
+    **_: object,
+) -> bool:
+    """Return whether a quick race of the reference and the fastest candidate agrees with an earlier race.
+
+    Its control must be within the limit, as that of the earlier one was, and the intervals of the candidate's speed-up
+    overlap at the first batch size.
+    """
+    worth_it = config.rounds > QUICK_ROUNDS and known.threads == config.default_threads
+    if not (worth_it and known.aa_deviation <= config.max_aa_deviation):
+        return False
+    fastest = max((r for r in known.results if r.rows), key=lambda r: r.rows[0].speedup)
+    then = fastest.rows[0]
+    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=(then.batch,))
+    raced = {name: models[name] for name in (known.reference, fastest.candidate)}
+    facts = benchmark(quick, workspace, models=raced, golden=golden, objective=objective).facts
+    now = next((row for row in facts.result(fastest.candidate).rows if row.target == then.target), None)
+    return now is not None and then.overlaps(now) and facts.aa_deviation <= config.max_aa_deviation
+
+
+@stage(measured=True, still_holds=still_holds)
 def benchmark(
     config: BenchmarkConfig,
     workspace: Workspace,

@@ -208,6 +208,17 @@ class BenchmarkConfig(Frozen):
         sizes = (batch, *(size for size in self.batch_sizes if size != batch))
         return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
 
+    def alone(self, target: str, rounds: int) -> Self:
+        """Return the plan of a race on the first target and another one alone, without early stops."""
+        return self.replace(
+            targets=tuple(t for i, t in enumerate(self.targets) if i == 0 or t.name == target),
+            deploy_targets=tuple(name for name in self.deploy_targets if name == target),
+            session_variants=tuple(session for session in self.all_sessions[1:] if session.name == target),
+            rounds=rounds,
+            early_stopping=False,
+            profile=False,
+        )
+
     def plan(self, batch_sizes: tuple[int, ...]) -> Plan:
         """Return the plan of a race at batch sizes that its models accept."""
         return Plan(
