@@ -90,10 +90,10 @@ class Work:
 
     def _measure(self, home: Home, workspace: Workspace) -> Report[Any]:
         """Measure, or return what was measured of the same content on this host, where it still holds."""
-        still_holds = traits_of(self.function).still_holds
+        still_holds, named = traits_of(self.function).still_holds, self._measured_as()
         if still_holds is None:
             return self.function(self.config, workspace, **self.inputs)
-        key = f"{self._current_key()}-{socket.gethostname()}"
+        key = named["key"]
         known = self._load(home, key) if self.resumable else None
         if known is not None and still_holds(self.config, workspace, known=known.facts, **self.inputs):
             return known
@@ -111,7 +111,7 @@ class Work:
             if files and self._current_key() != self.key:
                 return None
             if self.measured:
-                journal.append("alone", stage=self.function.__name__)
+                journal.append("alone", stage=self.function.__name__, **self._measured_as())
             workspace = Workspace(home.store, home.work / self.key)
             if not self.resumable:
                 shutil.rmtree(workspace.folder, ignore_errors=True)
@@ -127,6 +127,12 @@ class Work:
                 ResultCache(home.results, home.store).save(self.key, report)
             shutil.rmtree(workspace.folder, ignore_errors=True)
         return report
+
+    def _measured_as(self) -> dict[str, str]:
+        """Return the key under which what is measured is kept for later runs; nothing where it is not kept."""
+        if traits_of(self.function).still_holds is None:
+            return {}
+        return {"key": f"{self._current_key()}-{socket.gethostname()}"}
 
     def _current_key(self) -> str:
         return cache_key(self.function, self.config, self.inputs)
