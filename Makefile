@@ -44,8 +44,8 @@ docs: .venv/docs  ## the documentation with a search box, in site/; generated pa
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
 
-wheel:  ## dist/*.whl, for `pip install`: what an ONNX file needs, with ONNX Runtime's CPU build
-	$(PYTHON) .ci/wheel
+wheel: .venv/onnx  ## dist/*.whl, for `pip install`: what an ONNX file needs, with ONNX Runtime's CPU build
+	$(BIN)/python .ci/wheel
 
 up: .venv/core  ## Prefect, MLflow, the deployments and workers on this machine, until `gauntlet down`
 	$(BIN)/gauntlet up

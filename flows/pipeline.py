@@ -102,6 +102,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
             own_goldens={name: own for name, candidate in contenders.items() if (own := candidate.golden)},
             framework_model=reference.network,
             objective=config.select.objective,
+            required_speedup=config.select.min_speedup if config.race.early_stopping else None,
         ).facts
         for record_race in races:
             record_race()

@@ -293,6 +293,8 @@ def _log_verdict(report: Report[Any]) -> None:
     passed = f"{len(failed)} of {checks} did not pass" if failed else checks
     cost = "cached" if report.cached else f"{report.seconds:.1f} s"
     log.log(logging.ERROR if report.failures else logging.INFO, "%s %s, %s (%s)", label, verdict, passed, cost)
+    for line in report.facts.first_results():
+        log.info("  %s", line)
     for check in failed:
         how = f"overridden: {check.override}" if check.override else check.severity
         log.log(logging.ERROR if check.blocks else logging.WARNING, "  %s (%s)", check, how)

@@ -106,6 +106,25 @@ def test_documentation_is_short_in_short_lines_and_has_few_semicolons() -> None:
     assert not [line for line in lines if len(line) > 100]
 
 
+def words_of_sentences(text: str) -> list[int]:
+    """Return the number of words of each sentence; code counts as one word, headings and items as paragraphs."""
+    prose = re.sub(r"(?ms)^ *```.*?```$|^ *\|[^\n]*|\]\([^)]*\)", "", text)
+    prose = re.sub(r"`[^`\n]*`", "code", prose)
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.) )", prose)
+    sentences = chain(*(re.split(r"(?<=[.!?:]) ", " ".join(each.split())) for each in paragraphs))
+    return [sum(any(map(str.isalnum, word)) for word in sentence.split()) for sentence in sentences]
+
+
+def test_long_sentence_is_counted_across_lines_and_without_code() -> None:
+    assert words_of_sentences("# A heading\n\nOne two\nthree `a b c`. Four:\n\n- five [six](x y z)\n") == [2, 4, 1, 2]
+
+
+@pytest.mark.parametrize("page", [PROJECT / "README.md", *PAGES], ids=lambda path: path.stem)
+def test_sentences_of_a_page_have_at_most_25_words(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith("<!-- Generated") or max(words_of_sentences(text)) <= 25
+
+
 def linked(page: Path) -> set[Path]:
     return {(page.parent / name).resolve() for name in re.findall(r"\]\(([^)#:]+\.md)", page.read_text())}
 

@@ -22,6 +22,7 @@ from flows.record.progress import write_progress
 from flows.record.result_cache import ResultCache
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.core.report import Report
+from gauntlet.core.stage import traits_of
 from gauntlet.core.workspace import Workspace, steps_log
 from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.resources import ResourceUsage
@@ -81,10 +82,24 @@ class Work:
         return report
 
     def _cached(self, home: Home) -> Report[Any] | None:
-        if not self.reusable:
-            return None
+        return self._load(home, self.key) if self.reusable else None
+
+    def _load(self, home: Home, key: str) -> Report[Any] | None:
         report_type = inspect.get_annotations(self.function, eval_str=True)["return"]
-        return ResultCache(home.results, home.store).load(self.key, report_type)
+        return ResultCache(home.results, home.store).load(key, report_type)
+
+    def _measure(self, home: Home, workspace: Workspace) -> Report[Any]:
+        """Measure, or return what was measured of the same content on this host, where it still holds."""
+        still_holds, named = traits_of(self.function).still_holds, self._measured_as()
+        if still_holds is None:
+            return self.function(self.config, workspace, **self.inputs)
+        key = named["key"]
+        known = self._load(home, key) if self.resumable else None
+        if known is not None and still_holds(self.config, workspace, known=known.facts, **self.inputs):
+            return known
+        report = self.function(self.config, workspace, **self.inputs)
+        ResultCache(home.results, home.store).save(key, report)
+        return report
 
     def _do(self, home: Home, journal: Journal) -> Report[Any] | None:
         """Do the work; None, with nothing done, when the key no longer fits, as files changed while it waited."""
@@ -96,19 +111,28 @@ class Work:
             if files and self._current_key() != self.key:
                 return None
             if self.measured:
-                journal.append("alone", stage=self.function.__name__)
+                journal.append("alone", stage=self.function.__name__, **self._measured_as())
             workspace = Workspace(home.store, home.work / self.key)
             if not self.resumable:
                 shutil.rmtree(workspace.folder, ignore_errors=True)
             workspace.folder.mkdir(parents=True, exist_ok=True)
             with ResourceUsage() as usage:
-                report = self.function(self.config, workspace, **self.inputs)
+                if self.measured:
+                    report = self._measure(home, workspace)
+                else:
+                    report = self.function(self.config, workspace, **self.inputs)
             named = report.replace(stage=self.function.__name__)
             report = named.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
             if not self.measured and self._require_one_content(files, workspace.folder) and report.reusable:
                 ResultCache(home.results, home.store).save(self.key, report)
             shutil.rmtree(workspace.folder, ignore_errors=True)
         return report
+
+    def _measured_as(self) -> dict[str, str]:
+        """Return the key under which what is measured is kept for later runs; nothing where it is not kept."""
+        if traits_of(self.function).still_holds is None:
+            return {}
+        return {"key": f"{self._current_key()}-{socket.gethostname()}"}
 
     def _current_key(self) -> str:
         return cache_key(self.function, self.config, self.inputs)

@@ -91,6 +91,10 @@ class Facts(Frozen):
         """Return the news in a few words, for the log and the page's pipeline; empty for none."""
         return ""
 
+    def first_results(self) -> tuple[str, ...]:
+        """Return what a person at the terminal wants to see before the run ends, a line each."""
+        return ()
+
     def outcome(self) -> Outcome:
         """Return what follows for the run as a whole."""
         return Outcome()

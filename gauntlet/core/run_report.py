@@ -108,11 +108,14 @@ class BenchmarkRow(Frozen):
         """Return this row with an interval that covers a witness's; where both are apart, with its speed-up."""
         return self.covering(witness, witness.speedup).replace(witness_speedup=witness.speedup)
 
+    def overlaps(self, other: "BenchmarkRow") -> bool:
+        """Return whether the intervals of two rows have a speed-up in common."""
+        return max(self.speedup_low, other.speedup_low) <= min(self.speedup_high, other.speedup_high)
+
     def covering(self, other: "BenchmarkRow", speedup_if_apart: float) -> Self:
         """Return this row with an interval that covers another's; where both are apart, with the given speed-up."""
-        apart = max(self.speedup_low, other.speedup_low) > min(self.speedup_high, other.speedup_high)
         return self.replace(
-            speedup=speedup_if_apart if apart else self.speedup,
+            speedup=self.speedup if self.overlaps(other) else speedup_if_apart,
             speedup_low=min(self.speedup_low, other.speedup_low),
             speedup_high=max(self.speedup_high, other.speedup_high),
             verdict=self.verdict if other.verdict == self.verdict else "not resolved",

@@ -12,7 +12,10 @@ class StageTraits:
     """The attributes of a stage. Most stages have none of them."""
 
     measured: bool = False
-    """It measures time: it is never read from the cache, and runs alone among this project's work on the host."""
+    """It measures time, and runs alone among this project's work on the host."""
+    still_holds: Callable[..., bool] | None = None
+    """Of a stage that measures: takes the facts of the same work on this host as `known`, and the arguments of the
+    stage, and returns whether they hold now. Without it, nothing of an earlier run is used."""
     process_wide: bool = False
     """It sets what a process has once (random numbers, an exporter's state, modules): threads do one at a time."""
     any_processor: bool = False
@@ -21,12 +24,16 @@ class StageTraits:
 
 
 def stage(
-    *, measured: bool = False, process_wide: bool = False, any_processor: bool = False
+    *,
+    measured: bool = False,
+    still_holds: Callable[..., bool] | None = None,
+    process_wide: bool = False,
+    any_processor: bool = False,
 ) -> Callable[[Function], Function]:
     """Give a stage its attributes; a function without this decorator has none."""
 
     def mark(function: Function) -> Function:
-        function.traits = StageTraits(measured, process_wide, any_processor)  # type: ignore[attr-defined]
+        function.traits = StageTraits(measured, still_holds, process_wide, any_processor)  # type: ignore[attr-defined]
         return function
 
     return mark

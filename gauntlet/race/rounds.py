@@ -40,11 +40,13 @@ def run_rounds(
     *,
     keep: Sequence[str] = (),
     on_round: Callable[[int], None] = lambda _: None,
+    ends: Callable[[int, Mapping[str, Contender]], bool] = lambda *_: False,
 ) -> tuple[dict[str, Contender], MachineLoad]:
     """Measure all entries by name against each other; the same file may run under several names.
 
     The `.npz` file `inputs` has at least as many samples as the largest batch. The names in `keep`, the reference and
-    its control, are never stopped early. `on_round` is called with the number of completed rounds.
+    its control, are never stopped early. `on_round` is called with the number of completed rounds; `ends` tells
+    after each of them whether the race ends.
 
     In a contender, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
     failure that ended the contender's race; `stopped` holds early stops.
@@ -70,6 +72,8 @@ def run_rounds(
             for contender in active:
                 contender.round_peak_bytes.append(contender.process_peak_bytes)
             on_round(done)
+            if ends(done, contenders):
+                break
         spent += sum(c.processor_seconds() for c in everyone)
         return contenders, monitor.notes(spent, realtime=all(runner.realtime.values()))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.confidence import CONFIDENCE
 from gauntlet.race.contender import Contender, Entry, Plan
+from gauntlet.race.halfway_look import HalfwayLook
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.rounds import run_rounds
 from gauntlet.race.rows import aa_deviation, row, rows
@@ -35,6 +36,8 @@ class RaceTable:
 
     reference: str | None
     """The entry that the others are compared with: where the one of the call failed, the first that did not."""
+    rounds: int
+    """How many there were."""
 
     @property
     def reference_rows(self) -> tuple[BenchmarkRow, ...]:
@@ -55,6 +58,7 @@ def run_race(
     control: bool = True,
     resolution: float = 0.0,
     confidence: float = CONFIDENCE,
+    required_speedup: float | None = None,
     on_round: Callable[[int], None] = lambda _: None,
 ) -> RaceTable:
     """Measure all entries against each other, and compare them with the reference, which is one of them.
@@ -70,11 +74,21 @@ def run_race(
         control: whether the reference runs twice.
         resolution: relative difference below which the verdict is neither `faster` nor `slower`.
         confidence: of the intervals.
+        required_speedup: ends the race halfway where all speed-ups are known well by then, and on which side of this.
         on_round: called with the number of completed rounds.
     """
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
-    contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round)
+    look, done = HalfwayLook.of(plan.rounds, confidence, required_speedup), 0
+
+    def ends(after: int, contenders: Mapping[str, Contender]) -> bool:
+        nonlocal done
+        done = after
+        return look is not None and look.ends(after, contenders, reference)
+
+    contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round, ends=ends)
+    if look is not None:
+        confidence = look.early if done < plan.rounds else look.late
     in_order = [contenders[name] for name in (reference, *entries) if name in contenders]
     running = {batch: [contender for contender in in_order if contender.runs(batch)] for batch in plan.batch_sizes}
     bases = {batch: still[0] for batch, still in running.items() if still}
@@ -93,6 +107,7 @@ def run_race(
         failures={name: why for name, contender in contenders.items() if (why := _failure(contender))},
         contenders=contenders,
         reference=next((base.name for base in bases.values()), None),
+        rounds=done,
     )
     if plan.clock == "processor" or not machine.is_disturbed(plan.threads):
         return table

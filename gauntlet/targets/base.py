@@ -1,9 +1,11 @@
 """Base class of all execution targets."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, Self, cast
@@ -112,8 +114,14 @@ class BaseTarget(Frozen):
 
     def unavailable(self) -> str | None:
         """Try the target in a child process; return why it cannot run here, in one line, or None."""
-        why = environments.missing(self.environment) if self.environment else self._missing_package()
-        return why or _probe(self.command(), json.dumps({"do": "check_available", "options": self.options()}))
+        return self.missing() or _probe(self.command(), (self._request(),))[0]
+
+    def missing(self) -> str | None:
+        """Return what is not installed, in one line, or None; it starts nothing."""
+        return environments.missing(self.environment) if self.environment else self._missing_package()
+
+    def _request(self) -> str:
+        return json.dumps({"do": "check_available", "options": self.options()})
 
     def _missing_package(self) -> str | None:
         missing = next((package for package in self.packages if importlib.util.find_spec(package) is None), None)
@@ -145,19 +153,29 @@ class FrameworkTarget(BaseTarget):
         return {"trust": self._trust}
 
 
+def unavailable_together(targets: Sequence[BaseTarget]) -> list[str | None]:
+    """Return what `unavailable` does for targets of one engine; one child process tries them, and imports it once."""
+    tried = [target for target in targets if target.missing() is None]
+    requests = tuple(target._request() for target in tried)
+    found = dict(zip(requests, _probe(tried[0].command(), requests), strict=True)) if tried else {}
+    return [target.missing() or found[target._request()] for target in targets]
+
+
 @lru_cache
-def _probe(command: tuple[str, ...], request: str) -> str | None:
+def _probe(command: tuple[str, ...], requests: tuple[str, ...]) -> tuple[str | None, ...]:
+    """Return a worker's replies; where it does not live to give all of them, each request has a worker of its own."""
     try:
-        done = subprocess.run(
-            command, input=request + "\n", capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
-        )
-        reply = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"its worker did not reply within {PROBE_TIMEOUT_S:g} s"
-    except OSError as error:
-        return f"its worker cannot be started: {error}"
-    except ValueError:
+        text = "".join(f"{request}\n" for request in requests)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+        with contextlib.suppress(ValueError):
+            replies = [json.loads(line) for line in done.stdout.splitlines()]
+            if len(replies) == len(requests):
+                reasons = [reply.get("error", reply.get("unavailable")) for reply in replies]
+                return tuple(None if reason is None else one_line(reason) for reason in reasons)
         last = "".join(done.stderr.strip().splitlines()[-1:])
-        return f"its worker ended with code {done.returncode}" + (f": {last[:200]}" if last else "")
-    reason = reply.get("error", reply.get("unavailable"))
-    return None if reason is None else one_line(reason)
+        failure = f"its worker ended with code {done.returncode}" + (f": {last[:200]}" if last else "")
+    except subprocess.TimeoutExpired:
+        failure = f"its worker did not reply within {PROBE_TIMEOUT_S:g} s"
+    except OSError as error:
+        failure = f"its worker cannot be started: {error}"
+    return (failure,) if len(requests) == 1 else tuple(_probe(command, (request,))[0] for request in requests)

@@ -33,8 +33,38 @@ from tasks.benchmark.other_targets import (
 from tasks.benchmark.setup import prepare
 from tasks.benchmark.target_accuracy import TargetAccuracy
 
+QUICK_ROUNDS = 6
+"""Of a race that asks whether a longer one still holds."""
 
-@stage(measured=True)
+
+def still_holds(
+    config: BenchmarkConfig,
+    workspace: Workspace,
+    *,
+    known: BenchmarkFacts,
+    models: Mapping[str, Artifact],
+    golden: Artifact,
+    objective: Objective = "latency",
+    **_: object,
+) -> bool:
+    """Return whether a quick race of the reference and the fastest candidate agrees with an earlier race.
+
+    Its control must be within the limit, as that of the earlier one was, and the intervals of the candidate's speed-up
+    overlap at the first batch size.
+    """
+    worth_it = config.rounds > QUICK_ROUNDS and known.threads == config.default_threads
+    if not (worth_it and known.aa_deviation <= config.max_aa_deviation):
+        return False
+    fastest = max((r for r in known.results if r.rows), key=lambda r: r.rows[0].speedup)
+    then = fastest.rows[0]
+    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=(then.batch,))
+    raced = {name: models[name] for name in (known.reference, fastest.candidate)}
+    facts = benchmark(quick, workspace, models=raced, golden=golden, objective=objective).facts
+    now = next((row for row in facts.result(fastest.candidate).rows if row.target == then.target), None)
+    return now is not None and then.overlaps(now) and facts.aa_deviation <= config.max_aa_deviation
+
+
+@stage(measured=True, still_holds=still_holds)
 def benchmark(
     config: BenchmarkConfig,
     workspace: Workspace,
@@ -47,13 +77,15 @@ def benchmark(
     framework_model: Artifact | None = None,
     objective: Objective = "latency",
     confidence: float = CONFIDENCE,
+    required_speedup: float | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
     keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
     `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
-    the sessions and targets of one candidate. The rows' intervals have the `confidence`.
+    the sessions and targets of one candidate. The rows' intervals have the `confidence`. With `required_speedup`, the
+    race may end halfway (`gauntlet.race.halfway_look`).
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -67,6 +99,7 @@ def benchmark(
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"inputs": inputs, "resolution": config.resolution, "confidence": confidence}
+    how["required_speedup"] = required_speedup
     table = run_race(raced, plan, reference, on_round=on_round, **how)
     if error := table.failure(reference, CONTROL):
         raise StageError(f"the reference '{reference}' cannot be measured: {error}")
@@ -83,7 +116,7 @@ def benchmark(
     facts = BenchmarkFacts(
         reference=reference,
         threads=plan.threads,
-        rounds=config.rounds,
+        rounds=table.rounds,
         block_ms=config.block_ms,
         resolution=config.resolution,
         machine=table.machine,

@@ -53,7 +53,7 @@ class BenchmarkConfig(Frozen):
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker")
     restart_processes: bool = Field(True, description="new processes in every round; without, intervals are too narrow")
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
-    early_stopping: bool = Field(True, description="stop candidates proven slower than the leader")
+    early_stopping: bool = Field(True, description="stop candidates proven slower, and clear races halfway")
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
         min_length=1,
@@ -207,6 +207,17 @@ class BenchmarkConfig(Frozen):
         """
         sizes = (batch, *(size for size in self.batch_sizes if size != batch))
         return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
+
+    def alone(self, target: str, rounds: int) -> Self:
+        """Return the plan of a race on the first target and another one alone, without early stops."""
+        return self.replace(
+            targets=tuple(t for i, t in enumerate(self.targets) if i == 0 or t.name == target),
+            deploy_targets=tuple(name for name in self.deploy_targets if name == target),
+            session_variants=tuple(session for session in self.all_sessions[1:] if session.name == target),
+            rounds=rounds,
+            early_stopping=False,
+            profile=False,
+        )
 
     def plan(self, batch_sizes: tuple[int, ...]) -> Plan:
         """Return the plan of a race at batch sizes that its models accept."""

@@ -80,6 +80,15 @@ class BenchmarkFacts(Facts):
         values = {"profiles": known}
         return Section("Where the time goes", template="kernels.html.j2", values=values) if known else None
 
+    def first_results(self) -> tuple[str, ...]:
+        """Return the speed-ups at the first batch size, the largest first; the winner is raced again after that."""
+        rows = {result.candidate: result.rows[0] for result in self.results if result.rows}
+        width = max(map(len, rows), default=0)
+        return tuple(
+            f"{name:{width}}  {row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}], batch {row.batch}"
+            for name, row in sorted(rows.items(), key=lambda item: -item[1].speedup)
+        )
+
     def outcome(self) -> Outcome:
         """Return the noise of the race, and what else was at work."""
         return Outcome(noise=self.aa_deviation, other_load_cores=self.machine.other_load_cores)

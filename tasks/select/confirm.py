@@ -57,12 +57,18 @@ def confirm(
 
     def race_again(choice: Choice, confidence: float) -> Confirmation:
         raced = {name: models[name] for name in (reference, choice.candidate)} | dict(normalized)
-        alone = _alone(first, choice.target, confidence)
+        alone = first.alone(choice.target, rounds_for(confidence, first.rounds))
         before = tuple(row for row in first_rows.get(choice.candidate, ()) if row.target == choice.target)
 
         def once() -> BenchmarkFacts:
             return benchmark(
-                alone, workspace, models=raced, golden=golden, objective=config.objective, confidence=confidence
+                alone,
+                workspace,
+                models=raced,
+                golden=golden,
+                objective=config.objective,
+                confidence=confidence,
+                required_speedup=config.min_speedup if first.early_stopping else None,
             ).facts
 
         race, disturbed = undisturbed(once, choice, before, first.max_aa_deviation, config.confirm_budget_s)
@@ -229,15 +235,3 @@ def _rows_on(race: BenchmarkFacts, candidate: str, target: str) -> tuple[Benchma
 def _deciding(rows: tuple[BenchmarkRow, ...], batch: int) -> BenchmarkRow:
     """Return the row at the batch size that decided the selection; a model with a fixed one has no other."""
     return next((row for row in rows if row.batch == batch), rows[0])
-
-
-def _alone(config: BenchmarkConfig, target: str, confidence: float) -> BenchmarkConfig:
-    """Return the plan of a race on the first target and the chosen one alone."""
-    return config.replace(
-        targets=tuple(t for i, t in enumerate(config.targets) if i == 0 or t.name == target),
-        deploy_targets=tuple(name for name in config.deploy_targets if name == target),
-        session_variants=tuple(session for session in config.all_sessions[1:] if session.name == target),
-        rounds=rounds_for(confidence, config.rounds),
-        early_stopping=False,
-        profile=False,
-    )

@@ -47,6 +47,16 @@ def measure(config: str, workspace: Workspace) -> Report[Nothing]:
     return Report(facts=Nothing())
 
 
+def is_even(config: int, workspace: Workspace, *, known: Nothing) -> bool:
+    return config % 2 == 0
+
+
+@stage(measured=True, still_holds=is_even)
+def measure_again(config: int, workspace: Workspace) -> Report[Nothing]:
+    CALLS.append(config)
+    return Report(facts=Nothing())
+
+
 def fragile(config: tuple[str, int], workspace: Workspace) -> Report[Nothing]:
     """Fail the first times: with an error of this project where the words end with a full stop, else with a crash."""
     CALLS.append(config)
@@ -114,21 +124,31 @@ def test_lost_artifact_is_made_again(seam: Seam) -> None:
     assert again.home.store.is_intact(artifact)
 
 
+def test_what_was_measured_is_kept_while_it_still_holds_on_the_same_host(
+    seam: Seam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [seam(lambda line: line.stage(measure_again, 2)).stages[0].cached for _ in range(2)] == [False, True]
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert not seam(lambda line: line.stage(measure_again, 2)).stages[0].cached
+
+
 @pytest.mark.parametrize(
     ("call", "fresh"),
     [
         (lambda line: line.stage(write, "a"), True),
         (lambda line: line.stage(hurry, "a"), False),
         (lambda line: line.stage(measure, "a"), False),
+        (lambda line: line.stage(measure_again, 1), False),
+        (lambda line: line.stage(measure_again, 2), True),
     ],
-    ids=["fresh run", "a clock decided", "measured"],
+    ids=["fresh run", "a clock decided", "measured", "no longer holds", "measured in a fresh run"],
 )
 def test_work_is_repeated_where_no_earlier_result_may_stand_for_it(
     seam: Seam, call: Callable[..., Any], fresh: bool
 ) -> None:
     for _ in range(2):
         seam(call, fresh=fresh)
-    assert CALLS == ["a", "a"]
+    assert len(CALLS) == 2
 
 
 def test_candidate_that_fails_or_breaks_is_dropped_and_its_siblings_go_on(seam: Seam) -> None:

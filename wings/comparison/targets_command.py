@@ -2,7 +2,9 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +13,7 @@ from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import default_targets
+from gauntlet.targets.base import BaseTarget, unavailable_together
 from gauntlet.targets.environments import install
 
 
@@ -19,8 +22,7 @@ def show_targets(options: argparse.Namespace) -> int:
     console, targets = Console(), default_targets()
     with console.status("trying every target ...") as status:
         status.start() if console.is_terminal and not options.json else status.stop()
-        with ThreadPoolExecutor(usable_threads()) as pool:
-            reasons = list(pool.map(lambda target: target.unavailable(), targets))
+        reasons = _reasons(targets)
     if options.json:
         entries = [
             {"name": t.name, "available": why is None, "reason": why, "precision": t.declared_precision}
@@ -39,6 +41,18 @@ def show_targets(options: argparse.Namespace) -> int:
     console.print(table)
     console.print("To measure on some of them: gauntlet bench MODEL.onnx --targets NAME,NAME", style="dim")
     return 0
+
+
+def _reasons(targets: Sequence[BaseTarget]) -> list[str | None]:
+    """Return why each target cannot run here, or None; those of one engine are tried together."""
+    engines: dict[object, list[BaseTarget]] = {}
+    for target in targets:
+        engines.setdefault((target.command(), target.options()["engine"]), []).append(target)
+    with ThreadPoolExecutor(usable_threads()) as pool:
+        found = pool.map(unavailable_together, engines.values())
+        names = [target.name for of in engines.values() for target in of]
+        named = dict(zip(names, chain.from_iterable(found), strict=True))
+    return [named[target.name] for target in targets]
 
 
 def install_environment(options: argparse.Namespace) -> int:

@@ -27,6 +27,6 @@ class OrtWeb(BaseTarget):
         dist = environments.folder(NPM_ENVIRONMENT) / "node_modules" / "onnxruntime-web" / "dist"
         return {"backend": self.backend, "browser": self.browser, "dist": str(dist)}
 
-    def unavailable(self) -> str | None:
-        """Return why it cannot run here: no packages, no browser, or no GPU in it; or None."""
-        return environments.missing(NPM_ENVIRONMENT) or super().unavailable()
+    def missing(self) -> str | None:
+        """Return whether its packages are missing."""
+        return environments.missing(NPM_ENVIRONMENT) or super().missing()

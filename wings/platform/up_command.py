@@ -50,7 +50,7 @@ def start_platform(options: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "wings.platform.local_platform", settings.model_dump_json()]
         supervisor = launch(command, environment, log)
         console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
-    state = _wait_until_ready(home, supervisor)
+    state = _wait_until_ready(home, supervisor, console)
     addresses = {part.name: part.address for part in state.parts}
     if runs and settings.wings:
         _use_prefect(home, addresses["prefect"])
@@ -68,7 +68,7 @@ def _print_addresses(console: Console, addresses: Mapping[str, str], hint: str) 
         console.print(f"Serving  {address}", highlight=False, soft_wrap=True)
         if not responds(f"{address}/v2/health/ready"):
             console.print(NO_MODEL, highlight=False, soft_wrap=True)
-    console.print("Start a run: gauntlet/on-demand on Prefect's page, Run. Stop everything: gauntlet down")
+    console.print("Start a run: gauntlet-run/model on Prefect's page, Run. Stop everything: gauntlet down")
 
 
 def show_status(options: argparse.Namespace) -> int:
@@ -144,11 +144,15 @@ def _stop_left_over(home: Home) -> None:
     state_file(home).unlink(missing_ok=True)
 
 
-def _wait_until_ready(home: Home, supervisor: psutil.Process | None) -> PlatformState:
+def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Console) -> PlatformState:
+    """Return the state when every part is ready, and name each one that becomes so."""
     deadline, log = time.monotonic() + READY_TIMEOUT_S, home.root / "platform" / "supervisor.log"
-    state = read_state(home)
+    state, told = read_state(home), set[str]()
     while time.monotonic() < deadline:
         state = read_state(home)
+        for name in [part.name for part in state.parts if part.ready and part.name not in told] if state else ():
+            console.print(f"  {escape(name)} is ready", highlight=False)
+            told.add(name)
         if state is not None and state.is_ready:
             return state
         if supervisor is not None and not is_alive(supervisor):

@@ -6,32 +6,11 @@ from pathlib import Path
 import numpy as np
 import onnx_text
 import pytest
+from clocked_workers import CLOCK
 
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.rounds import run_rounds
 from gauntlet.race.rows import rows
-
-CLOCK = """
-import sys
-import numpy as np
-from gauntlet.runtime.engines.ort import OrtEngine
-from gauntlet.runtime.worker import serve
-
-measure, random, warm = OrtEngine.measure, np.random.default_rng(), False
-
-def timed(self, feed, at_least_ms=0, calls=None, clock="wall"):
-    global warm
-    took_ms = float(sys.argv[1])
-    durations = took_ms * np.exp(0.005 * random.standard_normal(calls or max(1, round(at_least_ms / took_ms))))
-    if not warm:
-        durations[0] *= 1.3
-    warm = calls is None  # once it has run, another process is next
-    return durations.tolist(), measure(self, feed)[1]
-
-OrtEngine.measure = timed
-serve(sys.stdin, sys.stdout)
-"""
-"""A worker whose calls take the given time, and 30 % more after another process has run; they vary by 0.5 %."""
 
 
 @pytest.fixture

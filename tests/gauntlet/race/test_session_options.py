@@ -26,7 +26,6 @@ from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose
-from tasks.select.confirm import _alone
 
 SIZE = 64
 
@@ -294,7 +293,7 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
 
 def test_winner_in_one_thread_is_confirmed_in_one_thread() -> None:
     first = BenchmarkConfig(threads=2)
-    again = _alone(first, "ort-cpu-1t", 0.95)
+    again = first.alone("ort-cpu-1t", 16)
     assert [session.name for session in again.all_sessions] == ["ort-cpu", "ort-cpu-1t"]
     assert again.plan((1,)).variants_below_ms is None  # it has won, so nothing is left to try
-    assert [session.name for session in _alone(first, "ort-cpu", 0.95).all_sessions] == ["ort-cpu"]
+    assert [session.name for session in first.alone("ort-cpu", 16).all_sessions] == ["ort-cpu"]

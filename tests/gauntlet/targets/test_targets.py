@@ -21,7 +21,7 @@ from gauntlet.targets import (
     default_targets,
     environments,
 )
-from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.base import BaseTarget, unavailable_together
 
 MEMBERS = tuple(ANY.kinds().values())
 
@@ -134,6 +134,27 @@ def test_target_is_unavailable_when_its_worker_breaks(script: str, told: str) ->
             return (sys.executable, "-c", script)
 
     assert Broken().unavailable() == told
+
+
+ONE = "import os, sys; print('{\"unavailable\": null}') if len(sys.stdin.readlines()) == 1 else os.abort()"
+
+
+def test_targets_of_one_engine_are_tried_together_and_alone_where_their_worker_breaks() -> None:
+    targets = [target for target in default_targets() if target.kind.startswith("ort-") and not target.environment]
+    assert unavailable_together(targets) == [target.unavailable() for target in targets]
+
+    class Fragile(BaseTarget):
+        kind: str = "fragile"
+        engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
+        option: int = 0
+
+        def engine_options(self) -> dict[str, int]:
+            return {"option": self.option}
+
+        def command(self) -> tuple[str, ...]:
+            return (sys.executable, "-c", ONE)
+
+    assert unavailable_together([Fragile(), Fragile(option=1)]) == [None, None]
 
 
 def test_target_is_unavailable_when_its_python_cannot_be_started(tmp_path: Path) -> None:
