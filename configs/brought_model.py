@@ -3,7 +3,7 @@
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from configs.brought_data import ASSUMED, data_part, describe, describe_images, first_layout, read_arrays
+from configs.brought_data import (
+    ASSUMED,
+    data_part,
+    describe,
+    describe_images,
+    first_layout,
+    read_arrays,
+    size_values,
+)
 from configs.brought_problem import BroughtModel, infer_meaning
 from configs.frameworks import all_frameworks, suffixes, trainings
 from configs.loader import presets
@@ -75,6 +83,7 @@ def infer_config(
     store: Store = NOTHING_STORED,
     group: str | None = None,
     threshold: float | None = None,
+    further: Sequence[Shapes] = (),
 ) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
@@ -89,6 +98,7 @@ def infer_config(
         store: the home's; a file in it has been trusted before.
         group: of images, the pattern whose group in a path stays in one split.
         threshold: probability from which on the second of two classes is predicted.
+        further: shapes as `shapes`, of further sizes. With arrays as data, `shapes` are further ones, too.
 
     Raises:
         ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
@@ -97,6 +107,8 @@ def infer_config(
     train = trainings()[kind].values(str(model), parameters, trust=trust)
     arrays = None if data is None else read_arrays(data)
     notes: dict[str, str] = {}
+    if arrays is not None and shapes:
+        further, shapes = (shapes, *further), {}
     if kind == "onnx":
         brought = _try_onnx(model, data, arrays, shapes)
     else:
@@ -111,6 +123,10 @@ def infer_config(
         notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
+    base = shapes or {spec.name: arrays[spec.name].shape[1:] for spec in trial.inputs if spec.name in (arrays or {})}
+    if sizes := size_values({*trainings()[kind].model_fields}, part, trial, base, further):
+        train |= sizes
+        notes["sizes"] = f"also {'; '.join(map(_size, *sizes.values()))}, judged and raced"
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)
@@ -126,6 +142,10 @@ def infer_config(
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
     }
     return InferredConfig(values, notes)
+
+
+def _size(size: dict[str, int] | list[int]) -> str:
+    return ", ".join(f"{k}={n}" for k, n in size.items()) if isinstance(size, dict) else "x".join(map(str, size))
 
 
 def _add_options(part: dict[str, Any], group: str | None, threshold: float | None) -> None:
