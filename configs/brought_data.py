@@ -1,6 +1,6 @@
 """Infer where a brought model's samples come from, and what they are."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,12 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import removed
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.datasets.truth import are_class_numbers
-from gauntlet.frameworks.trial_run import Shapes, TrialRun, are_whole_inputs, axis_lengths
+from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
 """Layout of a batch of images -> axis of the channels."""
@@ -159,31 +159,6 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
             part |= {"channel_order": "BGR"} if known.channel_order == "BGR" else {}
             notes["images"] += f" {known.why}:"
     return part | _image_labels(data, names, trial, notes)
-
-
-def size_values(
-    fields: Collection[str], part: dict[str, Any], trial: TrialRun, base: Shapes, further: Iterable[Shapes]
-) -> dict[str, Any]:
-    """Return the values of `train` for further sizes, each a shape of one sample by input; none where there are none.
-
-    `fields` are those of the kind of `train`, `base` the shapes of the data.
-
-    Raises:
-        ConfigError: when a shape does not fit the model, or this kind takes no further sizes.
-    """
-    declared = Signature(task="arrays", inputs=trial.inputs, outputs=(), layout="none")
-    sizes = [axis_lengths(declared, {**base, **each}, whole=are_whole_inputs(declared, base)) for each in further]
-    changed = [{a: n for a, n in size.items() if n != trial.dynamic_axes.get(a)} for size in sizes]
-    named = [size for size in changed if size]
-    layout = layout_of(trial.inputs[0].shape) if len(trial.inputs) == 1 else None
-    key = "input_sizes" if layout else "lengths"
-    if named and key not in fields:
-        fix = "export it, and run the ONNX file"
-        raise ConfigError(f"--shape {next(iter(base))}: given more than once, for an ONNX file alone. Fix: {fix}")
-    if named and layout:
-        axes = [trial.inputs[0].shape[axis] for axis in (1, 2, 3) if axis != LAYOUTS[layout]]
-        return {key: [[size.get(str(axis), axis) for axis in axes] for size in sizes if size != trial.dynamic_axes]}
-    return {key: named} if named else {}
 
 
 def describe_images(part: dict[str, Any], notes: dict[str, str]) -> None:

@@ -11,15 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from configs.brought_data import (
-    ASSUMED,
-    data_part,
-    describe,
-    describe_images,
-    first_layout,
-    read_arrays,
-    size_values,
-)
+from configs.brought_data import ASSUMED, data_part, describe, describe_images, first_layout, read_arrays
 from configs.brought_problem import BroughtModel, infer_meaning
 from configs.frameworks import all_frameworks, suffixes, trainings
 from configs.loader import presets
@@ -27,7 +19,7 @@ from configs.required_packages import require_packages_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.kinds import kinds
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Task
 from gauntlet.datasets.splits import is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
@@ -123,10 +115,9 @@ def infer_config(
         notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
-    base = shapes or {spec.name: arrays[spec.name].shape[1:] for spec in trial.inputs if spec.name in (arrays or {})}
-    if sizes := size_values({*trainings()[kind].model_fields}, part, trial, base, further):
-        train |= sizes
-        notes["sizes"] = f"also {'; '.join(map(_size, *sizes.values()))}, judged and raced"
+    if further:
+        base = shapes or {name: array.shape[1:] for name, array in (arrays or {}).items() if not is_truth(name)}
+        required("sizes", "named", "--shape, for further sizes")(train, notes, trial, base, further)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)
@@ -142,10 +133,6 @@ def infer_config(
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
     }
     return InferredConfig(values, notes)
-
-
-def _size(size: dict[str, int] | list[int]) -> str:
-    return ", ".join(f"{k}={n}" for k, n in size.items()) if isinstance(size, dict) else "x".join(map(str, size))
 
 
 def _add_options(part: dict[str, Any], group: str | None, threshold: float | None) -> None:

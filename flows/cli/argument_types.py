@@ -37,10 +37,6 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def by_occurrence(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> list[dict[str, tuple[int, ...]]]:
     """Return the first shape of each input, then the second ones, and so on; at least one, which may be empty."""
-    sizes: list[dict[str, tuple[int, ...]]] = [{}]
-    for name, shape in shapes:
-        place = next((each for each in sizes if name not in each), None)
-        if place is None:
-            sizes.append(place := {})
-        place[name] = shape
-    return sizes
+    of = {name: [shape for other, shape in shapes if other == name] for name, _ in shapes}
+    most = max(map(len, of.values()), default=1)
+    return [{name: given[place] for name, given in of.items() if place < len(given)} for place in range(most)]

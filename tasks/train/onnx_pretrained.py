@@ -13,8 +13,8 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, Predict, golden_cases, predict_split
-from gauntlet.datasets.splits import Split, Splits
+from gauntlet.datasets.golden import Golden, golden_cases, predict_split
+from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model import model_file
@@ -25,7 +25,7 @@ from gauntlet.runtime.source_session import open_source
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.input_sizes import InputSizes, resized_samples
-from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples, named_samples
+from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states
 
 BATCH = 16
@@ -70,7 +70,7 @@ class OnnxModel(Training):
             return batched_inference(chosen, inputs).run(BATCH)
 
         signature = self._signature(proto, signature)
-        others = self._other_lengths(predict, test, signature)
+        others = OtherLengths() if self.input_sizes else cut_samples(predict, test, signature, self.lengths)
         sizes = resized_samples(test, self.input_sizes, signature) | others.cases
         cases = golden_cases(predict, test, sizes=sizes, observed_values_only=True)
         optimized = compare_outputs(SAME, session, cases, signature)
@@ -103,12 +103,6 @@ class OnnxModel(Training):
         return report_model(
             facts, golden, predict, scored, workspace, path, *companions, checks=(check, *others.checks())
         )
-
-    def _other_lengths(self, predict: Predict, test: Split, signature: Signature) -> OtherLengths:
-        """Return what is judged along open axes: the lengths that are named, if any, or else some parts."""
-        if self.lengths:
-            return named_samples(predict, test, signature, self.lengths)
-        return OtherLengths() if self.input_sizes else cut_samples(predict, test, signature)
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
         """Return the file's own signature, or what its graph declares, completed by the data's."""

@@ -57,16 +57,19 @@ class OtherLengths:
         return (check,)
 
 
-def cut_samples(predict: Predict, test: Split, signature: Signature) -> OtherLengths:
+def cut_samples(predict: Predict, test: Split, signature: Signature, named: Lengths = ()) -> OtherLengths:
     """Return the first test samples, cut to a half, to a quarter and to 1 along each open axis but the batch.
 
     All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
     part shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
-    whole samples.
+    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated. Raise
+    `StageError` where an axis of them is unknown, or the source fails.
     """
     real = test.take(slice(0, SAMPLES))
-    finite = _finite_outputs(predict, real) or set()
     axes = _open_axes(signature.inputs, real, signature.layout)
+    if named:
+        return _named_cuts(predict, real, axes, named)
+    finite = _finite_outputs(predict, real) or set()
     known = _all_lengths(axes, real)
     lengths = {axis: length for axis, length in known.items() if not _terms(axis, known)}
     is_image = signature.layout in IMAGE_AXES
@@ -93,14 +96,7 @@ def cut_samples(predict: Predict, test: Split, signature: Signature) -> OtherLen
     return OtherLengths(cases, tuple(refused))
 
 
-def named_samples(predict: Predict, test: Split, signature: Signature, named: Lengths) -> OtherLengths:
-    """Return the first test samples at lengths that the user names: cut, or repeated where they are too short.
-
-    Raises:
-        StageError: when an axis is unknown, or the source fails at a length.
-    """
-    real = test.take(slice(0, SAMPLES))
-    axes = _open_axes(signature.inputs, real, signature.layout)
+def _named_cuts(predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths) -> OtherLengths:
     known, cases = _all_lengths(axes, real), dict[str, NamedArrays]()
     for new in named:
         title = ", ".join(f"{axis}={length}" for axis, length in new.items())
@@ -109,8 +105,7 @@ def named_samples(predict: Predict, test: Split, signature: Signature, named: Le
             raise StageError(f"train.lengths: unknown open axis {unknown[0]!r}; available: {available}")
         cases[title] = _varied_cut(real, axes, new, (0, 0.5, 1))
         if _finite_outputs(predict, cases[title]) is None:
-            fix = "leave it out, or name every axis that changes"
-            raise StageError(f"train.lengths: the model fails at {title}. Fix: {fix}")
+            raise StageError(f"train.lengths: the model fails at {title}. Fix: name every axis that changes")
     return OtherLengths(cases)
 
 

@@ -70,7 +70,7 @@ def test_named_lengths_are_cut_from_the_samples_or_repeat_them(golden_cases: Any
     ("named", "message"),
     [
         ({"length": 3}, "unknown open axis 'length'; available: t"),
-        ({"t": 3}, "the model fails at t=3. Fix: leave it out"),
+        ({"t": 3}, "the model fails at t=3. Fix: name every axis"),
     ],
 )
 def test_length_that_the_model_does_not_take_is_an_error(

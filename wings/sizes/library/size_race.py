@@ -65,7 +65,7 @@ class SizesFacts(Facts):
         rows = [(each.size, str(each.files_compared), *_cells(each.speed, each.failure)) for each in self.sizes]
         rows += [(MIX, "", *_cells(self.mix, ""))] if self.mix else []
         headings = ("Size", "Files compared", "Reference", self.winner, "Speed-up [95 %]", "Verdict")
-        note = "The data's own size is that of all other stages, too. Files compared: by numerics. Without a race, no times."
+        note = "All other stages use the data's own size. Files compared: by numerics. Without a race, no times."
         return Section("Sizes", headings, tuple(rows), (note,))
 
 
