@@ -6,7 +6,7 @@ from flows.cli.commands import INVALID, MODELS, Commands, adder
 USES = {
     "diagnose": (MODELS, "gauntlet diagnose model.onnx --fix fixed.onnx"),
     "cut": (MODELS, "gauntlet cut model.onnx part.onnx --outputs features"),
-    "join": (MODELS, "gauntlet join detector.onnx classifier.onnx joined.onnx --boxes boxes --classes labels"),
+    "join": (MODELS, "gauntlet join detector.onnx reader.onnx joined.onnx --boxes boxes"),
     "inspect": (MODELS, "gauntlet inspect model.onnx"),
 }
 
@@ -35,12 +35,12 @@ def add_commands(commands: Commands) -> None:
     cut.add_argument("--outputs", type=names, default=[], metavar="NAME,...", help=ends)
     both = "write a detector and the model that reads what it finds as one model"
     join = add("join", "cut_command:join", both, f"exit codes: 0 written, {INVALID}, 3 a file cannot be read")
-    join.add_argument("detector", metavar="DETECTOR", help="an .onnx file that takes images, and suppresses boxes")
-    join.add_argument("reader", metavar="READER", help="an .onnx file that takes images of one size, cut out at boxes")
+    join.add_argument("detector", metavar="DETECTOR", help="an .onnx file that takes images and gives boxes")
+    join.add_argument("reader", metavar="READER", help="an .onnx file that takes what is cut out")
     join.add_argument("output", metavar="OUT.onnx", help="where the model goes")
-    corners = "output of the detector: left, top, right, bottom in pixels of its input"
+    corners = "output of the detector: left, top, right, bottom in pixels"
     join.add_argument("--boxes", required=True, metavar="NAME", help=corners)
-    replaced = "output of the detector that becomes the class with the reader's highest score"
+    replaced = "output of the detector that becomes the reader's class"
     join.add_argument("--classes", metavar="NAME", help=replaced)
     shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
     inspect = add("inspect", "inspect_command:inspect_model", shows)

@@ -20,8 +20,7 @@ SIZES = ShippingStage(
     Literal["named", "all", "none"],
     Field(
         "named",
-        description="sizes at which the winner races, too: those that `train.lengths` or `train.input_sizes` name, "
-        "or all at which outputs are compared",
+        description="sizes at which the winner races, too: those that `train` names, or all that are compared",
     ),
     packages={},
     is_configured=lambda chosen: chosen != "none",
