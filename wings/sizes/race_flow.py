@@ -1,5 +1,7 @@
 """The flow that races the winner at further sizes, once it is chosen."""
 
+from collections import Counter
+
 from configs.schema import REFERENCE, PipelineConfig
 from flows.search.base import Reference, Shipped
 from flows.stage import Line
@@ -32,10 +34,5 @@ def race_winner(line: Line, config: PipelineConfig, reference: Reference, shippe
 
 def compared_sizes(report: RunReport) -> dict[str, int]:
     """Return the sizes at which `numerics` compared outputs, and those of how many files; `REAL` is the data's size."""
-    counts: dict[str, int] = {}
-    for entry in report.stages:
-        samples = entry.facts.get("samples")
-        if entry.stage == "numerics" and isinstance(samples, dict):
-            for title in samples.keys() - {RANDOM}:
-                counts[title] = counts.get(title, 0) + 1
-    return counts
+    compared = (entry.facts.get("samples") for entry in report.stages if entry.stage == "numerics")
+    return Counter(title for samples in compared if isinstance(samples, dict) for title in samples if title != RANDOM)

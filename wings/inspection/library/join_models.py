@@ -24,6 +24,8 @@ CUT_OUT = """cut_out (image, boxes) => (crops) {{
 AS_BOXES = """as_boxes (boxes, found) => (shaped) {
   lead = Shape<end = -1>(boxes) rest = Shape<start = 1>(found) shape = Concat<axis = 0>(lead, rest)
   shaped = Reshape<allowzero = 1>(found, shape) }"""
+BEST_CLASS = """best_class (scores) => (found) {{
+  best = ArgMax<axis = -1, keepdims = 0>(scores) found = Cast<to = {kind}>(best) }}"""
 READ, CUT = "reader/", "cut/"
 
 
@@ -54,18 +56,11 @@ def join_models(detector: Path, reader: Path, target: Path, boxes: str, classes:
     joined.CopyFrom(whole)
     joined.ClearField("metadata_props")  # a signature would describe the detector
     joined.ir_version = max(whole.ir_version, second.ir_version)
+    joined.opset_import.extend(each for each in second.opset_import if each not in whole.opset_import)
+    joined.functions.extend(second.functions)
     _attach(joined, onnx.parser.parse_graph(CUT_OUT.format(height=height, width=width)), CUT, [image, boxes])
     _attach(joined, second.graph, READ, [f"{CUT}crops"])
-    lead = (tensor_shape(outputs[boxes]) or ())[:-1]
-    for number, value in enumerate(second.graph.output):
-        name = value.name if value.name not in outputs else READ + value.name
-        prefix = f"boxes{number}/"
-        _attach(joined, onnx.parser.parse_graph(AS_BOXES), prefix, [boxes, f"{READ}{value.name}"])
-        if classes is not None and number == 0:
-            _replace_classes(joined, f"{prefix}shaped", outputs[classes])
-        joined.graph.node.add(op_type="Identity", input=[f"{prefix}shaped"], output=[name])
-        kind, shape = value.type.tensor_type.elem_type, (*lead, *(tensor_shape(value) or ())[1:])
-        joined.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+    _attach_outputs(joined, second.graph, outputs, boxes, classes)
     reason = _difference(whole, second, joined, classes)
     model_file.write_model(joined, target)
     return described(target, joined, nodes, reason)
@@ -103,18 +98,23 @@ def _attach(whole: onnx.ModelProto, part: onnx.GraphProto, prefix: str, feeds: l
     whole.graph.initializer.extend(added.initializer)
 
 
-def _replace_classes(joined: onnx.ModelProto, scores: str, classes: onnx.ValueInfoProto) -> None:
-    """Let an output be the place of the highest score along the last axis; what computed it gets another name."""
-    for node in joined.graph.node:
-        for names in (node.input, node.output):
-            names[:] = [f"detector/{name}" if name == classes.name else name for name in names]
-    kind = classes.type.tensor_type.elem_type
-    joined.graph.node.add(op_type="ArgMax", input=[scores], output=[f"{READ}best"]).attribute.extend(
-        [onnx.helper.make_attribute("axis", -1), onnx.helper.make_attribute("keepdims", 0)]
-    )
-    joined.graph.node.add(op_type="Cast", input=[f"{READ}best"], output=[classes.name]).attribute.append(
-        onnx.helper.make_attribute("to", kind)
-    )
+def _attach_outputs(joined: Any, reader: Any, outputs: dict[str, Any], boxes: str, classes: str | None) -> None:
+    """Add the reader's outputs, with the axes of the boxes; the best class of the first one may replace `classes`."""
+    lead = (tensor_shape(outputs[boxes]) or ())[:-1]
+    for number, value in enumerate(reader.output):
+        name = value.name if value.name not in outputs else READ + value.name
+        prefix = f"boxes{number}/"
+        _attach(joined, onnx.parser.parse_graph(AS_BOXES), prefix, [boxes, f"{READ}{value.name}"])
+        if classes is not None and number == 0:
+            for node in joined.graph.node:  # what the detector said gets another name
+                node.output[:] = [f"detector/{n}" if n == classes else n for n in node.output]
+                node.input[:] = [f"detector/{n}" if n == classes else n for n in node.input]
+            best = BEST_CLASS.format(kind=outputs[classes].type.tensor_type.elem_type)
+            _attach(joined, onnx.parser.parse_graph(best), "class/", [f"{prefix}shaped"])
+            joined.graph.node.add(op_type="Identity", input=["class/found"], output=[classes])
+        joined.graph.node.add(op_type="Identity", input=[f"{prefix}shaped"], output=[name])
+        kind, shape = value.type.tensor_type.elem_type, (*lead, *(tensor_shape(value) or ())[1:])
+        joined.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, shape))
 
 
 def _difference(whole: Any, second: Any, joined: Any, classes: str | None) -> str:

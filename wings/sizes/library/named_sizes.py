@@ -11,23 +11,12 @@ from gauntlet.frameworks.trial_run import Shapes, TrialRun, are_whole_inputs, ax
 
 
 def add_sizes(
-    train: dict[str, Any],
-    notes: dict[str, str],
-    trial: TrialRun,
-    base: Shapes,
-    further: Iterable[Shapes],
+    train: dict[str, Any], notes: dict[str, str], trial: TrialRun, base: Shapes, further: Iterable[Shapes]
 ) -> None:
-    """Add further sizes to the values of `train`, and a note; nothing for sizes that the data has.
+    """Add `further` sizes to the values of `train`, and a note; nothing for the size that the data has.
 
-    Args:
-        train: of a configuration.
-        notes: what the user is told.
-        trial: what the model declares.
-        base: shape of one sample of the data, by input.
-        further: shapes as `base`, of one size each.
-
-    Raises:
-        ConfigError: when a shape does not fit the model, or this kind of `train` takes no further sizes.
+    `base` and each of `further` are shapes of one sample by input. Raise `ConfigError` where one does not fit the
+    model, or this kind of `train` takes no further sizes.
     """
     declared = Signature(task="arrays", inputs=trial.inputs, outputs=(), layout="none")
     base = {spec.name: base[spec.name] for spec in trial.inputs if spec.name in base}

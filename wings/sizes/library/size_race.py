@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.facts import Facts, Metrics, Section
+from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.stage import stage
@@ -25,7 +25,6 @@ from gauntlet.runtime.session import open_session
 from tasks.benchmark.config import BenchmarkConfig
 
 MIX = "a call of each"
-SizeVerdict = Literal["faster", "slower", "not resolved", "reference"]
 
 
 class SizeSpeed(Frozen):
@@ -36,7 +35,7 @@ class SizeSpeed(Frozen):
     speedup: Number = Field(description="pseudo-median of reference / winner over rounds, by lower quartiles")
     speedup_low: Number = Field(description="lower end of the 95 % interval")
     speedup_high: Number
-    verdict: SizeVerdict
+    verdict: Literal["faster", "slower", "not resolved", "reference"]
 
 
 class TriedSize(Frozen):
@@ -44,7 +43,6 @@ class TriedSize(Frozen):
 
     size: str
     files_compared: int = Field(description="whose outputs `numerics` compared with the source's at this size")
-    batch: int | None = None
     speed: SizeSpeed | None = Field(None, description="None without a race, or where it failed")
     failure: str = ""
 
@@ -55,10 +53,6 @@ class SizesFacts(Facts):
     winner: str
     sizes: tuple[TriedSize, ...] = Field(description="that of the data first")
     mix: SizeSpeed | None = Field(None, description="of one call at each size; None without a race of each")
-
-    def metrics(self) -> Metrics:
-        """Return the speed-up in the mix."""
-        return {} if self.mix is None else {"sizes.mix_speedup": self.mix.speedup}
 
     def section(self) -> Section:
         """Return the table of sizes."""
@@ -93,14 +87,12 @@ def sizes(
             continue
         row = TriedSize(size="of the data" if size == REAL else size, files_compared=compared[size])
         if raced:
-            size_batch, table = _race(config, workspace, models, target, batch, case)
+            table = _race(config, workspace, models, target, batch, case)
             failure = table.failure(*models) or ""
-            speed = None if failure else _speed(table)
-            row = row.replace(batch=size_batch, speed=speed, failure=failure)
+            row = row.replace(speed=None if failure else _speed(table), failure=failure)
             tables += [] if failure else [table]
         tried.append(row)
-    complete = raced and len(tables) == len(tried)
-    mix = _mixed(tables, config.resolution) if complete and tables else None
+    mix = _mixed(tables, config.resolution) if len(tables) == len(tried) else None
     facts = SizesFacts(winner=[*models][-1], sizes=tuple(tried), mix=mix)
     return Report(facts=facts, checks=_checks(facts) if raced else ())
 
@@ -112,60 +104,52 @@ def _race(
     target: str,
     batch: int,
     case: GoldenCase,
-) -> tuple[int, RaceTable]:
-    """Return the batch size and the race of the models on the samples of one size."""
+) -> RaceTable:
+    """Race the models on the samples of one size, in calls of `batch` if the reference does not fix it."""
     paths = {name: workspace.path(model) for name, model in models.items()}
-    reference, inputs = next(iter(paths)), workspace.folder / "inputs.npz"
-    entries = {name: Entry.on_target(path, config.target_named(target)) for name, path in paths.items()}
+    reference, path = next(iter(paths)), workspace.folder / "inputs.npz"
+    entries = {name: Entry.on_target(file, config.target_named(target)) for name, file in paths.items()}
     entries[reference] = Entry.on_target(paths[reference], config.targets[0])
-    batch = _write_inputs(paths[reference], case, batch, inputs)
-    plan = replace(config.plan((batch,)), early_stopping=False)
-    return batch, run_race(entries, plan, reference, inputs=inputs, control=False, resolution=config.resolution)
-
-
-def _write_inputs(model: Path, case: GoldenCase, batch: int, target: Path) -> int:
-    """Write the first samples; return the number of samples per call, which the model may fix."""
-    inference = batched_inference(open_session(model, level="off"), case.inputs)
+    inference = batched_inference(open_session(paths[reference], level="off"), case.inputs)
     batch = inference.batch(batch)
     arrays = {name: np.resize(array, (batch, *array.shape[1:])) for name, array in inference.samples.items()}
-    np.savez(target, allow_pickle=False, **arrays)
-    return batch
+    np.savez(path, allow_pickle=False, **arrays)
+    plan = replace(config.plan((batch,)), early_stopping=False)
+    return run_race(entries, plan, reference, inputs=path, control=False, resolution=config.resolution)
 
 
 def _speed(table: RaceTable) -> SizeSpeed:
-    first, last = next(iter(table.rows.values())), [*table.rows.values()][-1]
-    base, row = first[0], last[0]
-    return SizeSpeed(
-        reference_ms=base.median_ms,
-        winner_ms=row.median_ms,
-        speedup=row.speedup,
-        speedup_low=row.speedup_low,
-        speedup_high=row.speedup_high,
-        verdict=row.verdict,
-    )
+    (base, *_), (row, *_) = (table.rows[name] for name in _ends(table))
+    figures = {name: getattr(row, name) for name in ("speedup", "speedup_low", "speedup_high", "verdict")}
+    return SizeSpeed(reference_ms=base.median_ms, winner_ms=row.median_ms, **figures)
+
+
+def _ends(table: RaceTable) -> tuple[str, str]:
+    """Return the names of the reference and of the winner, which may be the same."""
+    names = [*table.rows]
+    return names[0], names[-1]
 
 
 def _mixed(tables: Sequence[RaceTable], resolution: float) -> SizeSpeed:
     """Return the speed over one call at each size; the races are independent, and so are the sums of their rounds."""
-    speeds = [_speed(table) for table in tables]
-    base, winner = (
-        sum(
-            np.array(table.contenders[name].round_quartiles_ms[row.batch])
-            for table in tables
-            for row in table.rows[name]
-        )
-        for name in (next(iter(tables[0].rows)), [*tables[0].rows][-1])
-    )
-    center, low, high = median_shift_interval(np.log(base) - np.log(winner))
+    speeds, (reference, winner) = [_speed(table) for table in tables], _ends(tables[0])
+
+    def log_sums(name: str) -> Array:
+        rounds = [times for table in tables for times in table.contenders[name].round_quartiles_ms.values()]
+        return np.log(np.sum(rounds, axis=0))
+
+    center, low, high = median_shift_interval(log_sums(reference) - log_sums(winner))
     bound = math.log1p(resolution)
-    verdict: SizeVerdict = "faster" if low > bound else "slower" if high < -bound else "not resolved"
-    return SizeSpeed(
-        reference_ms=sum(speed.reference_ms for speed in speeds),
-        winner_ms=sum(speed.winner_ms for speed in speeds),
-        speedup=math.exp(center),
-        speedup_low=math.exp(low),
-        speedup_high=math.exp(high) if high < 700 else math.inf,
-        verdict="reference" if len(tables[0].rows) == 1 else verdict,
+    verdict = "faster" if low > bound else "slower" if high < -bound else "not resolved"
+    return SizeSpeed.model_validate(
+        {
+            "reference_ms": sum(speed.reference_ms for speed in speeds),
+            "winner_ms": sum(speed.winner_ms for speed in speeds),
+            "speedup": math.exp(center),
+            "speedup_low": math.exp(low),
+            "speedup_high": math.exp(high) if high < 700 else math.inf,
+            "verdict": "reference" if reference == winner else verdict,
+        }
     )
 
 
