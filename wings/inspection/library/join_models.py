@@ -84,7 +84,8 @@ def _require_fit(detector: Path, whole: Any, reader: Path, second: Any) -> tuple
         )
     if any(map(model_file.external_locations, (whole, second))):
         raise ConfigError(f"{detector}: weights above 2 GB cannot be joined")
-    return images[0].name, *takes[0][2:]
+    height, width = (int(axis or 0) for axis in takes[0][2:])
+    return images[0].name, height, width
 
 
 def _attach(whole: onnx.ModelProto, part: onnx.GraphProto, prefix: str, feeds: list[str]) -> None:

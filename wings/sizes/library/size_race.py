@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
@@ -134,9 +134,9 @@ def _mixed(tables: Sequence[RaceTable], resolution: float) -> SizeSpeed:
     """Return the speed over one call at each size; the races are independent, and so are the sums of their rounds."""
     speeds, (reference, winner) = [_speed(table) for table in tables], _ends(tables[0])
 
-    def log_sums(name: str) -> Array:
+    def log_sums(name: str) -> npt.NDArray[np.float64]:
         rounds = [times for table in tables for times in table.contenders[name].round_quartiles_ms.values()]
-        return np.log(np.sum(rounds, axis=0))
+        return np.asarray(np.log(np.sum(rounds, axis=0)), np.float64)
 
     center, low, high = median_shift_interval(log_sums(reference) - log_sums(winner))
     bound = math.log1p(resolution)
