@@ -7,7 +7,7 @@ from pydantic import Field
 from gauntlet.core.shipping import ShippingStage
 
 
-def race_further_sizes(*arguments: Any) -> Any:
+def sizes(*arguments: Any) -> Any:
     """Race the winner at further sizes; the flow is imported here, because it imports the configuration."""
     from wings.sizes.race_flow import race_winner
 
@@ -15,7 +15,7 @@ def race_further_sizes(*arguments: Any) -> Any:
 
 
 SIZES = ShippingStage(
-    race_further_sizes,
+    sizes,
     "chosen",
     Literal["named", "all", "none"],
     Field(
