@@ -89,6 +89,7 @@ clean:  ## remove the environment and all runs
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user
 	@command -v g++ >/dev/null || .ci/debian g++
+	@test -e .venv/include/onnxruntime || .ci/onnxruntime_headers .venv/include/onnxruntime
 	@command -v npm >/dev/null || .ci/debian npm
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || .ci/debian postgresql
 	@command -v promtool >/dev/null || .ci/debian prometheus

@@ -54,6 +54,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
         report = run_product(home, log, *words, *settings(*SHARED, *QUICK, *LOSSLESS))
         problem = report.config["data"]["task"] or "arrays"
         verdict, detail = compared(model, winner_of(report, home).file)
+        if model.says not in log.read_text():
+            verdict, detail = "silent", f"the run does not say {model.says}"
     except StageError as error:
         verdict, detail = refused(model, f"{log.read_text()} {error}")
     except Exception as error:  # what a user would see as a traceback

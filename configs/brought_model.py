@@ -3,7 +3,7 @@
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from configs.required_packages import require_packages_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.kinds import kinds
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Task
 from gauntlet.datasets.splits import is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
@@ -75,6 +75,7 @@ def infer_config(
     store: Store = NOTHING_STORED,
     group: str | None = None,
     threshold: float | None = None,
+    further: Sequence[Shapes] = (),
 ) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
@@ -89,6 +90,7 @@ def infer_config(
         store: the home's; a file in it has been trusted before.
         group: of images, the pattern whose group in a path stays in one split.
         threshold: probability from which on the second of two classes is predicted.
+        further: shapes as `shapes`, of further sizes. With arrays as data, `shapes` are further ones, too.
 
     Raises:
         ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
@@ -97,6 +99,8 @@ def infer_config(
     train = trainings()[kind].values(str(model), parameters, trust=trust)
     arrays = None if data is None else read_arrays(data)
     notes: dict[str, str] = {}
+    if arrays is not None and shapes:
+        further, shapes = (shapes, *further), {}
     if kind == "onnx":
         brought = _try_onnx(model, data, arrays, shapes)
     else:
@@ -111,6 +115,9 @@ def infer_config(
         notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
+    if further:
+        base = shapes or {name: array.shape[1:] for name, array in (arrays or {}).items() if not is_truth(name)}
+        required("sizes", "named", "--shape, for further sizes")(train, notes, trial, base, further)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)

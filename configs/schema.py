@@ -220,7 +220,7 @@ class PipelineConfig(Frozen):
 
     def _require_distinct_candidates(self) -> None:
         names = (*self.candidates, NORMALIZED, *self._repaired)
-        further = {key: stage.suffix for key, stage in configured_stages(self, "chosen").items()}
+        further = {key: stage.suffix for key, stage in configured_stages(self, "chosen").items() if stage.suffix}
         made = (name + suffix for name in names for suffix in further.values())
         duplicates = [name for name, count in Counter((*names, *made)).items() if count > 1]
         if duplicates:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -36,3 +37,12 @@ def every_wing() -> None:
             and not (place.is_dir() or place.with_suffix(".py").is_file())
         ):
             pytest.skip(f"{point.module} was removed")
+
+
+def cpp_compiler() -> tuple[str, ...]:
+    """Return the words that compile C++17 with ONNX Runtime's headers, without warnings."""
+    places = (os.environ.get("ONNXRUNTIME_INCLUDE"), f"{sys.prefix}/include/onnxruntime", "/usr/include/onnxruntime")
+    headers = next((p for p in places if p and Path(p, "onnxruntime_cxx_api.h").is_file()), None)
+    compiler = shutil.which("g++") or missing("g++ is not on the PATH")
+    headers = headers or missing("no C++ headers of ONNX Runtime (.ci/onnxruntime_headers)")
+    return compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-isystem", headers

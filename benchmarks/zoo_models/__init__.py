@@ -10,12 +10,13 @@ from zoo_models.boosted_models import boosted
 from zoo_models.jax_models import functions
 from zoo_models.keras_layers import layers
 from zoo_models.onnx_models import files
+from zoo_models.other_kinds import other_kinds
 from zoo_models.sklearn_listed import every_listed
 from zoo_models.sklearn_models import pipelines
 from zoo_models.torch_networks import networks
 from zoo_models.zoo_model import ZooModel
 
 MODELS: dict[str, Callable[[Path], ZooModel]] = {
-    **networks(), **layers(), **every_listed(), **pipelines(), **boosted(), **functions(), **files()
+    **networks(), **layers(), **every_listed(), **pipelines(), **boosted(), **functions(), **files(), **other_kinds()
 }  # fmt: skip
 """By name: the framework, and what it is."""

@@ -27,6 +27,7 @@ class ZooModel:
         expected: the framework's outputs for those, in the order of the ONNX file's.
         words: further words of the command line.
         refusal: part of the reason for which it is refused; empty if it is not.
+        says: what the run must say of its samples; empty for nothing.
     """
 
     source: Path
@@ -35,6 +36,7 @@ class ZooModel:
     expected: list[Array]
     words: tuple[str, ...] = ()
     refusal: str = ""
+    says: str = ""
 
 
 def with_samples(

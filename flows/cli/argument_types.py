@@ -1,7 +1,7 @@
 """What arguments are read as: types for argparse."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def names(text: str) -> list[str]:
@@ -32,4 +32,11 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, axes = text.rpartition("=")
     if not name:
         raise argparse.ArgumentTypeError(f"{text!r}: write INPUT=3x224x224")
-    return name, tuple(at_least(1)(axis) for axis in axes.split("x"))
+    return name, tuple(at_least(0)(axis) for axis in axes.split("x"))
+
+
+def by_occurrence(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> list[dict[str, tuple[int, ...]]]:
+    """Return the first shape of each input, then the second ones, and so on; at least one, which may be empty."""
+    of = {name: [shape for other, shape in shapes if other == name] for name, _ in shapes}
+    most = max(map(len, of.values()), default=1)
+    return [{name: given[place] for name, given in of.items() if place < len(given)} for place in range(most)]

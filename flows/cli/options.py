@@ -96,7 +96,7 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--data", metavar="FOLDER|FILE", help=data)
     command.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
-    shape = "shape of one sample, where a model leaves it open; may be repeated"
+    shape = "shape of one sample, where a model leaves it open; further ones are sizes to judge and race"
     command.add_argument(
         "--shape", type=input_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape
     )

@@ -12,6 +12,7 @@ from configs.brought_model import InferredConfig, infer_config, is_model
 from configs.loader import given_libraries, load, validated, written
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
+from flows.cli.argument_types import by_occurrence
 from flows.cli.console import live, print_report
 from flows.local_run import run_local
 from flows.record.home import Home
@@ -103,18 +104,20 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
         samples = as_file(samples, options.config, home.store, trust=options.trust, **by)
     files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
+    shapes, *further = by_occurrence(options.shape)
     with with_operator_libraries(given_libraries(options.config, options.set)):
         inferred = infer_config(
             Path(options.config),
             data,
             labels,
-            dict(options.shape),
+            shapes,
             parameters,
             task=options.task,
             trust=options.trust,
             store=home.store,
             group=options.group,
             threshold=options.threshold,
+            further=further,
         )
     if samples != options.data:  # the user knows his own file, not the store's
         inferred.notes["samples"] = inferred.notes["samples"].replace(str(samples), options.data)

@@ -49,7 +49,7 @@ class ShippingStage:
     under_auto: Mapping[str, Any] = field(default_factory=dict)
     """Fields of its key under `quantize: auto`, which tries several recipes, where they are not set."""
     suffix: str = ""
-    """Behind the name of the rejected or chosen candidate: the name of the one that it makes."""
+    """Behind the name of the rejected or chosen candidate: the name of the one that it makes, if it makes one."""
     fits: Callable[[Any, Any, Collection[Any]], bool] = lambda *_: True
     """Whether it can make one, for a value of its key, the recipe of the rejected one, and all recipes of the run."""
     before: str = ""

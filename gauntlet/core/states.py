@@ -37,7 +37,7 @@ def states_by_name(inputs: Mapping[str, SampleType], outputs: Mapping[str, Sampl
             if name not in pairs and len(possible) == 1:
                 pairs[name] = possible[0]
     if len(outputs) == 1:
-        pairs = {name: output for name, output in pairs.items() if _has_state_word(name)}
+        pairs = {name: output for name, output in pairs.items() if has_state_word(name)}
     # Where no input is left for data, they are no states: an autoencoder returns its input, too.
     return tuple(pairs.items()) if inputs.keys() - pairs.keys() else ()
 
@@ -61,12 +61,13 @@ def states_by_shape(
     for kind in dict.fromkeys(left.values()):
         before, after = ([name for name, other in each.items() if other == kind] for each in (left, returned))
         in_order = len(before) == len(after) and (len(after) == 1 or not any(map(_stems, after)))
-        if in_order and all(name in fixed and (_has_state_word(name) or not _stems(name)) for name in before):
+        if in_order and all(name in fixed and (has_state_word(name) or not _stems(name)) for name in before):
             pairs |= zip(before, after, strict=True)
     return tuple(pairs.items()) if inputs.keys() - pairs.keys() else named
 
 
-def _has_state_word(name: str) -> bool:
+def has_state_word(name: str) -> bool:
+    """Return whether the name of an input says that it is a state, or a cache."""
     return any(map(STATE_WORDS.fullmatch, (word for stem in _stems(name, "0") for word in stem)))
 
 

@@ -148,8 +148,8 @@ def _given_by_shape(model: LoadedModel, shapes: Shapes) -> tuple[TensorSpec, ...
 
 def _try_session(session: Any, declared: Signature, shapes: Shapes, first: NamedArrays | None = None) -> TrialRun:
     """Run a session on a few samples, as a batch and one by one; `first` are the user's, and else they are random."""
-    whole = _whole_inputs(declared, shapes)
-    axes = _lengths(declared, shapes, whole=whole)
+    whole = are_whole_inputs(declared, shapes)
+    axes = axis_lengths(declared, shapes, whole=whole)
     single = {spec.shape[0]: 1 for spec in declared.inputs if spec.shape and isinstance(spec.shape[0], str)}
     problems = list[str]() if whole or has_batch(declared) else ["the inputs and outputs share no first axis"]
     for no_batch_axis in (True,) if whole or problems else (False, True):
@@ -209,7 +209,7 @@ def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     return alone
 
 
-def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:
+def are_whole_inputs(declared: Signature, shapes: Shapes) -> bool:
     """Return whether the given shapes are those of whole inputs; raise `ConfigError` where they fit neither."""
     names = {spec.name: spec for spec in declared.inputs}
     extra = set()
@@ -224,7 +224,7 @@ def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:
     return extra == {0}
 
 
-def _lengths(declared: Signature, shapes: Shapes, *, whole: bool) -> dict[str, int]:
+def axis_lengths(declared: Signature, shapes: Shapes, *, whole: bool) -> dict[str, int]:
     """Return the lengths of the open axes; raise `ConfigError` where one stays open, or does not fit."""
     lengths: dict[str, int] = {}
     for spec in declared.inputs:

@@ -1,14 +1,18 @@
 """Golden inputs at other lengths of the axes that a brought model leaves open, besides the batch."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.states import has_state_word
 from gauntlet.datasets.golden import Golden, Predict, first_samples
 from gauntlet.datasets.splits import Split
 from tasks.train.input_sizes import axes_of
@@ -20,6 +24,12 @@ IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
 
 OpenAxes = dict[str, dict[int, str]]
 """Input -> axis of its array of samples -> name."""
+Lengths = Annotated[
+    tuple[dict[str, Annotated[int, Field(ge=0, le=65536)]], ...],
+    Field(description="lengths of open axes by name, one set a size, in place of a half, a quarter and 1"),
+]
+SUM = re.compile(r"\w+(\s*\+\s*\w+)+")
+"""The name of an axis that is as long as others together, as that of a mask over a cache and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +57,21 @@ class OtherLengths:
         return (check,)
 
 
-def cut_samples(predict: Predict, test: Split, signature: Signature) -> OtherLengths:
+def cut_samples(predict: Predict, test: Split, signature: Signature, named: Lengths = ()) -> OtherLengths:
     """Return the first test samples, cut to a half, to a quarter and to 1 along each open axis but the batch.
 
     All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
-    part shows too little. The source must give finite outputs for a length, as it does for the whole samples.
+    part shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
+    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated. Raise
+    `StageError` where an axis of them is unknown, or the source fails.
     """
     real = test.take(slice(0, SAMPLES))
-    finite = _finite_outputs(predict, real) or set()
     axes = _open_axes(signature.inputs, real, signature.layout)
-    lengths = {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
+    if named:
+        return _named_cuts(predict, real, axes, named)
+    finite = _finite_outputs(predict, real) or set()
+    known = _all_lengths(axes, real)
+    lengths = {axis: length for axis, length in known.items() if not _terms(axis, known)}
     is_image = signature.layout in IMAGE_AXES
     cases: dict[str, NamedArrays] = {}
     refused: list[str] = []
@@ -74,7 +89,34 @@ def cut_samples(predict: Predict, test: Split, signature: Signature) -> OtherLen
                     break  # what remains are the axes one by one
             else:
                 refused.append(title)
+    empty = {axis: 0 for axis in lengths if all(has_state_word(name) for name in axes if axis in axes[name].values())}
+    inputs = _varied_cut(real, axes, empty, (0,))
+    if empty and (_finite_outputs(predict, inputs) or set()) >= finite:
+        cases[", ".join(f"{axis}=0" for axis in empty)] = inputs
     return OtherLengths(cases, tuple(refused))
+
+
+def _named_cuts(predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths) -> OtherLengths:
+    known, cases = _all_lengths(axes, real), dict[str, NamedArrays]()
+    for new in named:
+        title = ", ".join(f"{axis}={length}" for axis, length in new.items())
+        if unknown := [axis for axis in new if axis not in known]:
+            available = ", ".join(known) or "none"
+            raise StageError(f"train.lengths: unknown open axis {unknown[0]!r}; available: {available}")
+        cases[title] = _varied_cut(real, axes, new, (0, 0.5, 1))
+        if _finite_outputs(predict, cases[title]) is None:
+            raise StageError(f"train.lengths: the model fails at {title}. Fix: name every axis that changes")
+    return OtherLengths(cases)
+
+
+def _all_lengths(axes: OpenAxes, real: NamedArrays) -> dict[str, int]:
+    return {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
+
+
+def _terms(axis: str, lengths: Mapping[str, int]) -> list[str]:
+    """Return the axes and numbers whose sum an axis is by its name; none where it is no sum of known ones."""
+    terms = [term.strip() for term in axis.split("+")] if SUM.fullmatch(axis) else []
+    return terms if all(term in lengths or term.isdecimal() for term in terms) else []
 
 
 def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
@@ -114,6 +156,9 @@ def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: 
 
     Texts often begin, or end, with the same token.
     """
+    now = _all_lengths(axes, real) | new
+    sums = {axis: [now[term] if term in now else int(term) for term in _terms(axis, now)] for axis in now}
+    new = {axis: sum(parts) for axis, parts in sums.items() if parts} | new
     cuts = [{name: _cut(array, axes.get(name, {}), new, at) for name, array in real.items()} for at in places]
     varied = [name for name, array in real.items() if _varies(array)]
     return next((cut for cut in cuts if all(_varies(cut[name]) for name in varied)), cuts[0])
@@ -123,7 +168,9 @@ def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float) -> 
     for place, axis in axes.items():
         length = new.get(axis, array.shape[place])
         start = round(at * (array.shape[place] - length))
-        array = array.take(range(start, start + length), place)
+        if length and not array.shape[place]:  # an empty cache
+            array = np.zeros((*array.shape[:place], length, *array.shape[place + 1 :]), array.dtype)
+        array = array.take(range(start, start + length), place, mode="wrap")
     return array
 
 

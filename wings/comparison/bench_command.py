@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flows.cli.argument_types import by_occurrence
 from flows.cli.report_tables import folded, latency_table, plain_table
 from flows.cli.shared import existing_file, plain
 from flows.record.home import Home
@@ -166,8 +167,12 @@ def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
     largest = max(options.batch)
     path = existing_file(options.inputs)
     if path is None:
+        shapes, *further = by_occurrence(options.shape)
+        if further:
+            fix = "call it once for each size, or race them with gauntlet run"
+            raise ConfigError(f"--shape {next(iter(further[0]))}: given twice; bench races one size. Fix: {fix}")
         limits = {"timeout_s": options.timeout, "memory_bytes": READING_BYTES}
-        return run_in_subprocess(random_inputs, model, largest, dict(options.shape), options.seed, **limits).value
+        return run_in_subprocess(random_inputs, model, largest, shapes, options.seed, **limits).value
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

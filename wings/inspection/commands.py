@@ -6,12 +6,13 @@ from flows.cli.commands import INVALID, MODELS, Commands, adder
 USES = {
     "diagnose": (MODELS, "gauntlet diagnose model.onnx --fix fixed.onnx"),
     "cut": (MODELS, "gauntlet cut model.onnx part.onnx --outputs features"),
+    "join": (MODELS, "gauntlet join detector.onnx reader.onnx joined.onnx --boxes boxes"),
     "inspect": (MODELS, "gauntlet inspect model.onnx"),
 }
 
 
 def add_commands(commands: Commands) -> None:
-    """Add `diagnose`, `cut` and `inspect`."""
+    """Add `diagnose`, `cut`, `join` and `inspect`."""
     add = adder(commands, "wings.inspection", USES)
     codes = f"exit codes: 0 no error found, 1 an error found, {INVALID}, 3 the file cannot be read"
     diagnose = add("diagnose", "diagnose_command:diagnose_model", "find common faults of a model, and fix them", codes)
@@ -32,6 +33,15 @@ def add_commands(commands: Commands) -> None:
     cut.add_argument("--inputs", type=names, default=[], metavar="NAME,...", help=inner)
     ends = "tensors that become the outputs; by default the model's own"
     cut.add_argument("--outputs", type=names, default=[], metavar="NAME,...", help=ends)
+    both = "write a detector and the model that reads what it finds as one model"
+    join = add("join", "cut_command:join", both, f"exit codes: 0 written, {INVALID}, 3 a file cannot be read")
+    join.add_argument("detector", metavar="DETECTOR", help="an .onnx file that takes images and gives boxes")
+    join.add_argument("reader", metavar="READER", help="an .onnx file that takes what is cut out")
+    join.add_argument("output", metavar="OUT.onnx", help="where the model goes")
+    corners = "output of the detector: left, top, right, bottom in pixels"
+    join.add_argument("--boxes", required=True, metavar="NAME", help=corners)
+    replaced = "output of the detector that becomes the reader's class"
+    join.add_argument("--classes", metavar="NAME", help=replaced)
     shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
     inspect = add("inspect", "inspect_command:inspect_model", shows)
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")

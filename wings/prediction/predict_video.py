@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -33,7 +34,7 @@ def predict_video(options: argparse.Namespace) -> int:
         try:
             for frame in video:
                 if draw:
-                    draw(frame)
+                    video.timed("draw", partial(draw, frame))
                 show(frame)
         except KeyboardInterrupt:
             return INTERRUPTED

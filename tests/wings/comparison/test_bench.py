@@ -102,6 +102,11 @@ def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
         (["cnn.onnx", "--inputs", "text.npz"], 2, "text.npz: not an .npz file"),
         (["cnn.onnx", "--shape", "z=3x4"], 2, "--shape z: unknown input; available: x"),
         (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
+        (
+            ["cnn.onnx", "--shape", "x=1x2", "--shape", "x=1x3"],
+            2,
+            "--shape x: given twice; bench races one size. Fix: ",
+        ),
         (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
         (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
         (["cnn.onnx", "--target", "ort-cpu"], 2, "'ort-cpu': write OPTION=VALUE,..."),

@@ -167,7 +167,7 @@ def test_part_is_written_and_described(folder: Path) -> None:
         (("model.onnx", "part.onnx", "--outputs", "b"), "no tensor 'b' (similar: "),
         (("model.onnx", "part.txt", "--outputs", "a"), "part.txt: the result needs a name that ends in .onnx"),
         (("model.onnx", "none/part.onnx", "--outputs", "a"), "no such folder: none"),
-        (("model.onnx", "model.onnx", "--outputs", "a"), "this is the model itself. Fix: write the part to another"),
+        (("model.onnx", "model.onnx", "--outputs", "a"), "this is the model itself. Fix: write to another file"),
         (("other.onnx", "part.onnx", "--outputs", "a"), "other.onnx: no such file"),
     ],
 )

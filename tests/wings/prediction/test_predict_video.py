@@ -1,6 +1,7 @@
 """`gauntlet predict` of a video as a person meets it: lines as they come, drawn frames, and a summary at the end."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -45,16 +46,22 @@ def test_every_frame_is_a_line_and_the_last_line_sums_up(
 
 def test_people_see_lines_and_a_sentence(packed: Path, video: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(packed), str(video), "--frames", "2"]) == 0
-    first, second, summary = capsys.readouterr().out.splitlines()
+    first, second, summary, stages = capsys.readouterr().out.splitlines()
     assert first.split()[:4] == ["0", "0.000", "s", "0"]
     assert second.split()[:4] == ["1", "0.100", "s", "1"]
     assert summary.startswith("2 frames in ")
     assert "latency p50" in summary
     assert summary.endswith("0 dropped")
+    assert re.fullmatch(
+        r"p95 of each stage in ms: decode [\d.]+, preprocess [\d.]+, infer [\d.]+, postprocess [\d.]+", stages
+    )
 
 
-def test_frames_are_drawn_as_images_or_as_a_video(packed: Path, video: Path, tmp_path: Path) -> None:
-    assert main(["predict", str(packed), str(video), "--draw", str(tmp_path / "drawn")]) == 0
+def test_frames_are_drawn_as_images_or_as_a_video(
+    packed: Path, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(packed), str(video), "--draw", str(tmp_path / "drawn"), "--json"]) == 0
+    assert [*lines(capsys.readouterr().out)[-1]["summary"]["stages_p95_ms"]][-1] == "draw"  # type: ignore[index]
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == [f"{i:06}.png" for i in range(5)]
     assert main(["predict", str(packed), str(video), "--draw", str(tmp_path / "new" / "drawn.mp4")]) == 0
     found = list(open_video(str(tmp_path / "new" / "drawn.mp4"), 3, 60).frames())

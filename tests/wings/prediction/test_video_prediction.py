@@ -38,6 +38,8 @@ def test_frames_are_predicted_as_the_same_images_are(predictor: Predictor, video
     assert 0 < summary.latency_p50_ms <= summary.latency_p95_ms  # type: ignore[operator]
     assert summary.frames_per_second == pytest.approx(20 / summary.seconds)
     assert "20 frames in " in summary.text()
+    assert [*summary.stages_p95_ms] == ["decode", "preprocess", "infer", "postprocess"]
+    assert all(ms > 0 for ms in summary.stages_p95_ms.values())
 
 
 def test_source_is_closed_when_the_iteration_is_left(predictor: Predictor) -> None:

@@ -60,10 +60,15 @@ def cut_model(model: Path, target: Path, inputs: Sequence[str], outputs: Sequenc
         raise ConfigError(f"{target}: the weights stay in {model.parent}. Fix: write the part to that folder")
     reason = _difference(model, whole, part)
     model_file.write_model(part, target)
+    return described(target, part, len(whole.graph.node), reason)
+
+
+def described(target: Path, part: onnx.ModelProto, nodes_before: int, reason: str) -> CutModel:
+    """Return what a written model has; `reason` is why it was not compared."""
     return CutModel(
         output=target,
         nodes=len(part.graph.node),
-        nodes_before=len(whole.graph.node),
+        nodes_before=nodes_before,
         inputs={value.name: format_type(value) for value in part.graph.input},
         outputs={value.name: format_type(value) for value in part.graph.output},
         not_compared=reason,
@@ -113,7 +118,7 @@ def _difference(model: Path, whole: onnx.ModelProto, part: onnx.ModelProto) -> s
     if model_file.external_locations(whole):
         return "its weights are too large"
     try:
-        feed = _random_feed(whole)
+        feed = random_feed(whole)
         names = [value.name for value in (*part.graph.input, *part.graph.output)]
         expected = intermediate_values(whole, names, feed) | feed
         outputs = [value.name for value in part.graph.output]
@@ -126,7 +131,8 @@ def _difference(model: Path, whole: onnx.ModelProto, part: onnx.ModelProto) -> s
     return ""
 
 
-def _random_feed(whole: onnx.ModelProto) -> NamedArrays:
+def random_feed(whole: onnx.ModelProto) -> NamedArrays:
+    """Return random inputs for one call."""
     signature = signature_from_graph(whole)
     batched = has_batch(signature)
     samples = draw_samples(signature, 1, {}, no_batch_axis=not batched)

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -17,6 +18,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.problems.prediction import Prediction
 from wings.prediction.library.video_files import Frame, VideoSource, open_video
 
+Result = TypeVar("Result")
 SILENCE_S = 10.0
 """After which a live source that sends nothing is given up."""
 
@@ -41,6 +43,9 @@ class VideoSummary(Frozen):
     )
     latency_p50_ms: Number | None = Field(description="median; None without a frame")
     latency_p95_ms: Number | None
+    stages_p95_ms: dict[str, Number] = Field(
+        description="decode (of a live source, with the wait for it), preprocess, infer, postprocess, draw"
+    )
 
     def text(self) -> str:
         """Return the summary in one line."""
@@ -50,7 +55,8 @@ class VideoSummary(Frozen):
             if self.frames
             else "no latency"
         )
-        return f"{rate}; {latency}; {self.dropped} dropped"
+        stages = ", ".join(f"{name} {ms:.2f}" for name, ms in self.stages_p95_ms.items())
+        return f"{rate}; {latency}; {self.dropped} dropped" + (f"\np95 of each stage in ms: {stages}" if stages else "")
 
 
 class VideoPredictions:
@@ -60,22 +66,38 @@ class VideoPredictions:
     and those that came meanwhile are dropped. The source is closed when the iteration ends, however it ends.
     """
 
-    def __init__(self, source: VideoSource, predict: Callable[[Array], Prediction], frames: int | None = None) -> None:
-        self.source, self._predict, self._most = source, predict, frames
+    def __init__(self, source: VideoSource, predictor: Predictor, frames: int | None = None) -> None:
+        self.source, self._predictor, self._most = source, predictor, frames
         self._latencies_ms = array("d")
+        self._stages_ms: dict[str, array[float]] = {}
         self._seconds = 0.0
 
     def __iter__(self) -> Iterator[PredictedFrame]:
         """Yield frames with their predictions; `ConfigError` where the source cannot be read to its end."""
         start = time.perf_counter()
         with closing(self.source):
-            for frame in islice(self.source.frames(), self._most):
+            frames = islice(self.source.frames(), self._most)
+            while (frame := self.timed("decode", lambda: next(frames, None))) is not None:
                 began = time.perf_counter()
-                prediction = self._predict(frame.pixels)
+                prediction = self._predicted(frame.pixels)
                 ended = time.perf_counter()
                 self._latencies_ms.append(1000 * (ended - began))
                 self._seconds = ended - start
                 yield PredictedFrame(frame.index, frame.seconds, frame.pixels, prediction, self._latencies_ms[-1])
+
+    def timed(self, stage: str, work: Callable[[], Result]) -> Result:
+        """Return what some work returns; its time is one of the stage's in the summary."""
+        start = time.perf_counter()
+        result = work()
+        if result is not None or stage != "decode":  # which ends without a frame
+            self._stages_ms.setdefault(stage, array("d")).append(1000 * (time.perf_counter() - start))
+        return result
+
+    def _predicted(self, pixels: Array) -> Prediction:
+        predictor = self._predictor
+        inputs = self.timed("preprocess", lambda: predictor.inputs_of([pixels]))
+        outputs = self.timed("infer", lambda: predictor.run(inputs, 1))
+        return self.timed("postprocess", lambda: predictor.decode(outputs, [(pixels.shape[0], pixels.shape[1])]))[0]
 
     def summary(self) -> VideoSummary:
         """Return what has been predicted so far."""
@@ -88,6 +110,7 @@ class VideoPredictions:
             frames_per_second=count / self._seconds if count else 0.0,
             latency_p50_ms=p50,
             latency_p95_ms=p95,
+            stages_p95_ms={name: float(np.percentile(ms, 95)) for name, ms in self._stages_ms.items()},
         )
 
 

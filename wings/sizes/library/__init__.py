@@ -1,0 +1,1 @@
+"""What the race at further sizes consists of."""
