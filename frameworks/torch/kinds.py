@@ -4,16 +4,14 @@ from pathlib import Path
 
 from frameworks.torch.both_exporters import BothTorchExporters
 from frameworks.torch.brought_network import TorchModel
-from frameworks.torch.brought_program import ExportedProgram, ScriptedModule
+from frameworks.torch.brought_program import ExportedProgram, ScriptedModule, save_module
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import is_scripted
-from frameworks.torch.saved_module import save_module
-from frameworks.torch.structured_pruning import Structured
+from frameworks.torch.structured_pruning import Structured, Unstructured
 from frameworks.torch.target import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript
-from frameworks.torch.unstructured_pruning import Unstructured
 from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
 

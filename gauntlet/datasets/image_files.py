@@ -18,9 +18,9 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.image_arrays import ImageTransform
+from gauntlet.datasets.near_duplicates import Fingerprint
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.decoding import decode_image
-from gauntlet.images.perceptual_hash import Fingerprint
 from gauntlet.images.preprocessing import preprocess
 
 SUFFIX = ".files.json"

@@ -9,9 +9,9 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import steps_log
 from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_files import map_in_threads
+from gauntlet.datasets.near_duplicates import Fingerprint, fingerprint
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.images.decoding import decode_image
-from gauntlet.images.perceptual_hash import Fingerprint, fingerprint
 
 CHUNK = 256
 """Files between two steps of the progress bar."""

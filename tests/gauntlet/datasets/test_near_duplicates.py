@@ -13,9 +13,8 @@ from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.near_duplicates import similar_pairs
+from gauntlet.datasets.near_duplicates import fingerprint, similar_pairs
 from gauntlet.datasets.npz_arrays import NpzArrays
-from gauntlet.images.perceptual_hash import fingerprint
 from tasks.data import DataFacts, data
 
 Made = Callable[..., Report[DataFacts]]

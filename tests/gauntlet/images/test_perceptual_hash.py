@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from small_images import photograph
 
-from gauntlet.images.perceptual_hash import fingerprint, hashes, normalized_thumbnails
+from gauntlet.datasets.near_duplicates import fingerprint, hashes, normalized_thumbnails
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from gauntlet.core.errors import one_line
-from gauntlet.onnx_model.graph_signature import updated_signature
+from gauntlet.onnx_model.graph import updated_signature
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.constants import lift_constants
