@@ -10,8 +10,7 @@ import numpy as np
 from small_networks import HIDDEN, convolutional, decoded, line_reader, perceptron, recurrent
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from wings.datasets.digit_scenes import DigitScenes
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.segmentation_loop import TorchSegmentationLoop
 from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits

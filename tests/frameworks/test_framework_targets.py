@@ -11,7 +11,7 @@ import pytest
 
 from frameworks.jax import network as flax
 from frameworks.jax.jax2onnx import Jax2Onnx
-from frameworks.jax.target import JaxJit
+from frameworks.jax.kinds import JaxJit
 from frameworks.keras import files
 from frameworks.keras.architectures import KerasNetworkSpec
 from frameworks.keras.brought_model import SavedModelFolder
@@ -20,9 +20,9 @@ from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.sklearn import estimator as sklearn
 from frameworks.sklearn.classifier_training import SklearnTraining
+from frameworks.sklearn.kinds import Sklearn
 from frameworks.sklearn.skl2onnx import Skl2Onnx
-from frameworks.sklearn.target import Sklearn
-from frameworks.torch.target import TorchEager
+from frameworks.torch.kinds import TorchEager
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
