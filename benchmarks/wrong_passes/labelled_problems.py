@@ -235,7 +235,7 @@ def detection() -> Trained:
 
 def segmentation() -> Trained:
     """Which pixels of up to four digits belong to which class; the project's segmenter."""
-    from frameworks.torch.segmentation_loop import segmentation_loss
+    from frameworks.torch.segmentation_loss import segmentation_loss
     from frameworks.torch.segmenter import SegmenterSpec
 
     def change(rng: np.random.Generator, images: Array, classes: Array) -> Samples:

@@ -1,5 +1,6 @@
 """Training of dense predictors: warmup, and the average of the latest weights is what is validated and kept."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,11 +8,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from frameworks.augmentation import ColorAugmentation
-from frameworks.torch.network import tensor
+from frameworks.torch.network import run_network, tensor
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import Split, Splits
+from gauntlet.datasets.splits import Split, Splits, require_labels
+from gauntlet.problems import problem_of
 
 if TYPE_CHECKING:
     import torch
@@ -31,12 +33,16 @@ class AveragedLoopConfig(WarmupConfig):
 
 
 class AveragedLoop(TorchLoop):
-    """Trains with a moving average of the weights, on images in the memory format that convolutions prefer."""
+    """Trains with a moving average of the weights, on images in the memory format that convolutions prefer.
+
+    `loss` takes the network's outputs and the labels, shape (n, ...).
+    """
 
     def __init__(
         self,
         config: AveragedLoopConfig,
         network: "torch.nn.Module",
+        loss: "Callable[..., torch.Tensor]",
         data: Splits,
         signature: Signature,
         workspace: Workspace,
@@ -45,7 +51,7 @@ class AveragedLoop(TorchLoop):
         from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
         super().__init__(config, network.to(memory_format=torch.channels_last), data, workspace)
-        self.signature, self.augment = signature, config.augment
+        self.signature, self.augment, self.loss = signature, config.augment, loss
         averaging = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
         self.average = AveragedModel(network, multi_avg_fn=averaging, use_buffers=True)
 
@@ -62,6 +68,24 @@ class AveragedLoop(TorchLoop):
         if self.augment is not None:
             images = self.augment.recolored(images, rng, self.signature.layout, self.signature.preprocessing)
         return tensor(images).to(self.device).contiguous(memory_format=torch.channels_last)
+
+    def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
+        outputs = self.network(self._images(split, chosen, rng))
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return self.loss(*outputs, tensor(require_labels(split)[chosen]).to(self.device))
+
+    def _validate(self) -> tuple[float, float]:
+        """Return the loss and the primary metric of the average on the validation images."""
+        import torch
+
+        split, problem = self.data["validation"], problem_of(self.signature)
+        labels = require_labels(split)
+        arrays = run_network(self.validated, [split.take(slice(None))[self.signature.inputs[0].name]])
+        loss = self.loss(*map(torch.from_numpy, arrays), tensor(labels))
+        names = [spec.name for spec in self.signature.outputs]
+        predictions = problem.predictions_of(dict(zip(names, arrays, strict=True)))
+        assert predictions is not None
+        return float(loss), problem.score(predictions, labels)[problem.metric]
 
     def _step(self) -> None:
         super()._step()

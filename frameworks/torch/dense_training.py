@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.averaged_loop import AveragedLoop, AveragedLoopConfig
-from frameworks.torch.detection_loop import TorchDetectionLoop
+from frameworks.torch.detection_loss import detection_loss
 from frameworks.torch.detector import STRIDE, DetectorSpec
 from frameworks.torch.module_outputs import record_module_outputs
-from frameworks.torch.segmentation_loop import TorchSegmentationLoop
+from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
@@ -25,6 +25,9 @@ from gauntlet.frameworks.training import require_labelled
 from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, image_fields, report_model, single_input
+
+if TYPE_CHECKING:
+    import torch
 
 DECODING = BoxDecoding(kind="fcos", scores="scores", boxes="distances")
 MASK_SCORES = "scores"
@@ -40,7 +43,7 @@ class DenseTask:
     architecture: str
     size_multiple: int
     spec: type[DetectorSpec | SegmenterSpec]
-    loop: type[AveragedLoop]
+    loss: "Callable[..., torch.Tensor]"
     with_outputs: Callable[[Signature, int, int], Signature]
 
 
@@ -60,8 +63,8 @@ def _with_masks(signature: Signature, height: int, width: int) -> Signature:
 
 
 TASKS: dict[Task, DenseTask] = {
-    "detection": DenseTask("fcos-small", 2 * STRIDE, DetectorSpec, TorchDetectionLoop, _with_boxes),
-    "segmentation": DenseTask("unet-small", SIZE_MULTIPLE, SegmenterSpec, TorchSegmentationLoop, _with_masks),
+    "detection": DenseTask("fcos-small", 2 * STRIDE, DetectorSpec, detection_loss, _with_boxes),
+    "segmentation": DenseTask("unet-small", SIZE_MULTIPLE, SegmenterSpec, segmentation_loss, _with_masks),
 }
 
 
@@ -91,7 +94,7 @@ class DenseTraining(Training, AveragedLoopConfig):
         image = image_fields(signature, f"train.kind: {self.kind}", "use a data.kind with images")
         spec = task.spec(channels=image["channels"], classes=image["classes"])
         network = spec.build()
-        loop = task.loop(self, network, data, signature, workspace)
+        loop = AveragedLoop(self, network, task.loss, data, signature, workspace)
         check = loop.run()
         facts = TrainFacts(
             framework=f"torch {torch.__version__}",

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scene_training import Scenes, prepare_scenes
 
+from frameworks.torch.averaged_loop import AveragedLoop
 from frameworks.torch.dense_training import DenseTraining
-from frameworks.torch.detection_loop import TorchDetectionLoop
 from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from frameworks.torch.network import load_network, run_network
 from frameworks.torch.torchscript import TorchScript
@@ -52,15 +52,15 @@ def test_detector_learns_and_its_loss_falls(prepared: Scenes, fitted: Report[Tra
 def test_interrupted_training_ends_at_the_same_weights(
     prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validate, calls = TorchDetectionLoop._validate, []
+    validate, calls = AveragedLoop._validate, []
 
-    def interrupted(loop: TorchDetectionLoop) -> tuple[float, float]:
+    def interrupted(loop: AveragedLoop) -> tuple[float, float]:
         calls.append(loop)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return validate(loop)
 
-    monkeypatch.setattr(TorchDetectionLoop, "_validate", interrupted)
+    monkeypatch.setattr(AveragedLoop, "_validate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepared.fit(tmp_path / "train", epochs=4)
     resumed = prepared.fit(tmp_path / "train", epochs=4)

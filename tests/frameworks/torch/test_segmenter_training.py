@@ -10,7 +10,7 @@ from scene_training import Scenes, prepare_scenes
 
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.network import load_network, run_network
-from frameworks.torch.segmentation_loop import segmentation_loss
+from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
