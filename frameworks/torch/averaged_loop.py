@@ -12,7 +12,7 @@ from frameworks.torch.network import run_network, tensor
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import Split, Splits, require_labels
+from gauntlet.datasets.splits import Split, Splits
 from gauntlet.problems import problem_of
 
 if TYPE_CHECKING:
@@ -72,14 +72,16 @@ class AveragedLoop(TorchLoop):
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         outputs = self.network(self._images(split, chosen, rng))
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        return self.loss(*outputs, tensor(require_labels(split)[chosen]).to(self.device))
+        assert split.labels is not None
+        return self.loss(*outputs, tensor(split.labels[chosen]).to(self.device))
 
     def _validate(self) -> tuple[float, float]:
         """Return the loss and the primary metric of the average on the validation images."""
         import torch
 
         split, problem = self.data["validation"], problem_of(self.signature)
-        labels = require_labels(split)
+        labels = split.labels
+        assert labels is not None
         arrays = run_network(self.validated, [split.take(slice(None))[self.signature.inputs[0].name]])
         loss = self.loss(*map(torch.from_numpy, arrays), tensor(labels))
         names = [spec.name for spec in self.signature.outputs]

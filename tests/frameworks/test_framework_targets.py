@@ -140,14 +140,6 @@ def test_sklearn_answers_as_its_exported_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sklearn_gives_the_distances_of_clusters(tmp_path: Path) -> None:
-    from sklearn.cluster import KMeans
-
-    clusters = of_sklearn(tmp_path, KMeans(3, n_init=1, random_state=0), ["label", "scores"])
-    assert clusters.look(Sklearn()).reason is None
-
-
-@pytest.mark.slow
 def test_other_weights_than_the_exported_ones_are_seen(of_flax: OfFlax, tmp_path: Path) -> None:
     model = of_flax("NHWC")
     _, recipe = flax.load(model.source)
@@ -155,15 +147,6 @@ def test_other_weights_than_the_exported_ones_are_seen(of_flax: OfFlax, tmp_path
     assert "target.sqnr" in (model.look(JaxJit(), tmp_path / "other.npz").reason or "")
     flax.save(tmp_path / "turned.npz", recipe.replace(layout="NCHW"), recipe.build())
     assert "takes images of (3, 16, 16) (NCHW)" in (model.look(JaxJit(), tmp_path / "turned.npz").error or "")
-
-
-@pytest.mark.slow
-def test_estimator_is_refused_when_it_holds_types_that_nobody_trusts(tmp_path: Path) -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
-    model = of_sklearn(tmp_path, RandomForestClassifier(3, n_jobs=-1, random_state=0), ["label", "probabilities"])
-    assert "in `trusted` of the target sklearn" in (model.look(Sklearn()).error or "")
-    assert model.look(Sklearn(trusted=("sklearn.tree._tree.Tree",))).reason is None
 
 
 @pytest.mark.parametrize(
