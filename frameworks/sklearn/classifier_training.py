@@ -19,7 +19,7 @@ from gauntlet.datasets.golden import Golden, record_golden
 from gauntlet.datasets.splits import Splits, require_labels
 from gauntlet.datasets.truth import class_indices
 from gauntlet.frameworks.training import require_labelled
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
 from tasks.train.input_sizes import outputs_of

@@ -15,7 +15,7 @@ from pydantic import ValidationInfo
 from gauntlet.calibration.methods import Percentile
 from gauntlet.core.kinds import kinds
 from gauntlet.core.shipping import shipping_stages
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.base import Recipe
 from tasks.quantize.dynamic import DynamicInt8

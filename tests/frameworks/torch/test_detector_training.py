@@ -7,8 +7,7 @@ import pytest
 import torch
 from scene_training import Scenes, prepare_scenes
 
-from frameworks.torch.averaged_loop import AveragedLoop
-from frameworks.torch.dense_training import DenseTraining
+from frameworks.torch.dense_training import AveragedLoop, DenseTraining
 from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
