@@ -18,7 +18,7 @@ from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.target import KerasCompiled, KerasEager
 from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.torch.classifier_training import TorchTraining
-from frameworks.torch.target import TorchCompiled, TorchEager
+from frameworks.torch.kinds import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number

@@ -11,6 +11,7 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
+from gauntlet.datasets.normalized_images import IMAGENET
 from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.datasets.truth import are_class_numbers
@@ -18,7 +19,6 @@ from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
 """Layout of a batch of images -> axis of the channels."""
-IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 GRAY = {"mean": [0.5], "std": [0.5]}
 ASSUMED = "ASSUMED:"
 RANDOM_SAMPLES = 96
@@ -152,7 +152,7 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
         )
         notes["images"] = "preprocessed as the model's own signature says"
     else:
-        part |= IMAGENET if spec.shape[channels] == 3 else GRAY
+        part |= {name: [*values] for name, values in IMAGENET.items()} if spec.shape[channels] == 3 else GRAY
         notes["images"] = ASSUMED
         if (known := trial.images) is not None:
             part |= {"mean": [*known.mean], "std": [*known.std], "resize": known.resize}

@@ -31,8 +31,8 @@ from gauntlet.frameworks.trial_run import (
     try_framework_model,
     try_model,
 )
-from gauntlet.onnx_model.attention import reads_attention
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs
+from gauntlet.onnx_model.recognition import reads_attention
 from tasks.train import TrainConfig
 from tasks.train.base import Brought, Training
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import SCALED_TO_UNIT
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds, required
-from gauntlet.core.signature import Signature, Task
+from gauntlet.core.signature import SCALED_TO_UNIT, Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import HEAD
 from gauntlet.datasets.synthetic import draw_samples

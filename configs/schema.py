@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.frameworks import DEFAULT_TRAINING, exporters_for, framework_of, trainings
-from configs.recipe_expansion import expand_recipes, with_auto_limits
 from configs.runner import Processes, RunnerConfig, Threads
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import is_brought, removed
@@ -31,6 +30,7 @@ from tasks.optimize.graph_pass import OrtGraph
 from tasks.package import PackageConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
+from tasks.quantize.auto import expand_recipes, with_auto_limits
 from tasks.select.config import SelectConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig

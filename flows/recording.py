@@ -14,14 +14,13 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from configs.schema import PipelineConfig
+from flows.record.cleanup import keep_in_shared_store
 from flows.record.home import Home, new_run_id
 from flows.record.journal import Journal, interrupted_runs, open_records
 from flows.record.locks import locked
 from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
 from flows.record.report_files import read_report, write_report
-from flows.record.run import CANCELLED, INTERRUPTED, Run
-from flows.record.saved_run import restore_run
-from flows.record.used_artifacts import keep_in_shared_store
+from flows.record.run import CANCELLED, INTERRUPTED, Run, restore_run
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import PipelineError, StageError

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 
 
 def names_in_source(package: str, folder: str, pattern: re.Pattern[str]) -> set[str]:

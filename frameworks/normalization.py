@@ -6,7 +6,6 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
 from gauntlet.frameworks.session import ExpectedImages
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 TOLERANCE = 0.02
 """Between two means or deviations, of pixels from 0 to 1: some publish them rounded, some divide by 127.5 or 128."""
 

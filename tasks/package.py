@@ -14,9 +14,9 @@ from pydantic import Field
 
 from gauntlet.bundle.bundle import Bundle, archive, seal
 from gauntlet.bundle.contract import Contract
-from gauntlet.bundle.evidence import evidence
-from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
+from gauntlet.bundle.loading import GoldenDifference, golden_differences
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.provenance import evidence
 from gauntlet.bundle.raced_session import open_raced
 from gauntlet.bundle.write import CardConfig, contract_of, link_model, save_golden, write_documents
 from gauntlet.core.arrays import Array, NamedArrays

@@ -4,8 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from gauntlet.bundle.binding import PROVENANCE
-from gauntlet.bundle.bundle import GOLDEN, MODEL, REPORT, seal
+from gauntlet.bundle.bundle import GOLDEN, MODEL, PROVENANCE, REPORT, seal
 from gauntlet.core.artifact import sha256_of
 
 

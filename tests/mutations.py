@@ -53,11 +53,6 @@ def sample(count: int) -> list[Mutation]:
     return everything[:: len(everything) // count][:count]
 
 
-def one_of_each() -> list[Mutation]:
-    """Return one of each kind."""
-    return list({mutation.name.rpartition("-")[0]: mutation for mutation in mutations()}.values())
-
-
 def _base(number: int) -> onnx.ModelProto:
     return BASES[number % len(BASES)]()
 

@@ -12,8 +12,7 @@ from random_boxes import objects
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, Bundle, seal
 from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, Task, TensorSpec
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 

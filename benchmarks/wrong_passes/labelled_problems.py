@@ -10,8 +10,7 @@ import numpy as np
 from small_networks import HIDDEN, convolutional, decoded, line_reader, perceptron, recurrent
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from wings.datasets.digit_scenes import DigitScenes
 
 if TYPE_CHECKING:
@@ -236,7 +235,7 @@ def detection() -> Trained:
 
 def segmentation() -> Trained:
     """Which pixels of up to four digits belong to which class; the project's segmenter."""
-    from frameworks.torch.segmentation_loop import segmentation_loss
+    from frameworks.torch.segmentation_loss import segmentation_loss
     from frameworks.torch.segmenter import SegmenterSpec
 
     def change(rng: np.random.Generator, images: Array, classes: Array) -> Samples:

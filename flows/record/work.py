@@ -8,24 +8,104 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from types import MethodType
 from typing import Any
+
+from pydantic import ValidationError
 
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.cache_key import cache_key
 from flows.record.home import Home
-from flows.record.input_files import FileContent, changed_files, input_files
 from flows.record.journal import WAITED, Journal
 from flows.record.locks import host, locked
 from flows.record.progress import write_progress
-from flows.record.result_cache import ResultCache
+from gauntlet.core.artifact import Store, sha256_of, write_atomically
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.stage import traits_of
 from gauntlet.core.workspace import Workspace, steps_log
+from gauntlet.datasets.directory_index import DirectoryState
 from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.resources import ResourceUsage
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """The content of a file or folder, and what else the system changes with any write to it or renaming of it."""
+
+    sha256: str
+    status: tuple[int, ...] = ()
+    """Number of the file, size, time of the content, and time of the last change, in ns; none of a folder."""
+
+
+def input_files(inputs: Any) -> dict[str, FileContent]:
+    """Return the content of each of the user's files by path. A function of files counts as what it returns now."""
+    match inputs:
+        case Path():
+            return {str(inputs): _content(inputs)}
+        case DirectoryState():
+            return {inputs.path: FileContent(inputs.sha256)}
+        case Mapping():
+            return input_files(tuple(inputs.values()))
+        case tuple() | list():
+            return {path: content for each in inputs for path, content in input_files(each).items()}
+        case MethodType() | partial():
+            return input_files(inputs())
+    return {}
+
+
+def changed_files(before: Mapping[str, FileContent], after: Mapping[str, FileContent]) -> tuple[str, ...]:
+    """Return the paths whose content differs, or which are in one of both alone."""
+    return tuple(path for path in sorted({*before, *after}) if _sha256(before, path) != _sha256(after, path))
+
+
+def _sha256(files: Mapping[str, FileContent], path: str) -> str:
+    return files[path].sha256 if path in files else ""
+
+
+def _content(path: Path) -> FileContent:
+    if not path.is_file():
+        return FileContent("missing")
+    status = os.stat(path)  # noqa: PTH116 - before the content is read, so that a write in between counts
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return FileContent(sha256_of([path]), (status.st_ino, status.st_size, *times))
+
+
+class ResultCache:
+    """A folder of reports, behind which are those of other machines, where the store is shared."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder, self.store = folder, store
+
+    def load(self, key: str, report_type: Any) -> Report[Any] | None:
+        """Return the report of earlier work, or None where there is none or an artifact of it is not intact."""
+        path = self.folder / f"{key}.json"
+        here = path.is_file()
+        text = path.read_bytes() if here else self.store.published(f"results/{key}.json")
+        if text is None:
+            return None
+        try:
+            report: Report[Any] = report_type.model_validate_json(text)
+        except ValidationError:  # written for another version of the report, or damaged: the work is repeated
+            return None
+        intact = all(self.store.is_intact(artifact) for artifact in report.artifacts.values())
+        if not intact:
+            return None
+        if here:
+            self.store.publish(f"results/{key}.json", text.decode())
+        else:
+            write_atomically(path, text.decode())
+        return report.replace(cached=True)
+
+    def save(self, key: str, report: Report[Any]) -> None:
+        """Save a report; a reader sees all of it or nothing."""
+        text = report.model_dump_json(indent=1)
+        write_atomically(self.folder / f"{key}.json", text)
+        self.store.publish(f"results/{key}.json", text)
+
 
 log = logging.getLogger("gauntlet")
 

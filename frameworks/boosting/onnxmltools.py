@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from pydantic import Field
 
-from frameworks.boosting.linear import linear_graph
+from frameworks.boosting.plain_trees import linear_graph
 from frameworks.boosting.trees import LightGbm, XgBoost, load
 from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
 from gauntlet.core.errors import StageError, one_line

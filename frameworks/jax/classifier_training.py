@@ -17,7 +17,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, LoopConfig, require_labelled
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import SCORES, TrainFacts, image_fields, report_model, single_input, with_scores
 

@@ -2,13 +2,24 @@
 
 import re
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from frameworks.jax.brought_function import JaxModel
 from frameworks.jax.classifier_training import FlaxTraining
 from frameworks.jax.jax2onnx import Jax2Onnx
-from frameworks.jax.target import JaxJit
 from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
+from gauntlet.targets.base import FrameworkTarget
+
+
+class JaxJit(FrameworkTarget):
+    """A Flax network or a JAX function under `jax.jit`, compiled once for each batch size."""
+
+    kind: Literal["jax-jit"] = "jax-jit"
+    engine: ClassVar[str] = "frameworks.jax.engine"
+    model_suffixes: ClassVar[tuple[str, ...]] = (".npz", ".jax")
+    packages: ClassVar[dict[str, str]] = {"jax": "jax", "flax": "jax"}
+
 
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 """`folder/nets.py:predict`."""

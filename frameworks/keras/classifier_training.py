@@ -24,7 +24,7 @@ from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import ExpectedImages
 from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import SCORES, InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 

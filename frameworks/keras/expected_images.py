@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from frameworks.keras.architectures import known_names
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from frameworks.normalization import IMAGENET
+from gauntlet.datasets.normalized_images import IMAGENET
 from gauntlet.frameworks.session import ExpectedImages
 
 SCALING = ("Rescaling", "Normalization", "TrueDivide", "Divide", "Multiply", "Subtract")
@@ -40,7 +40,7 @@ def published_images(name: str, shape: tuple[int, int, int]) -> ExpectedImages:
     network = build(weights=None, include_top=False, input_shape=shape)
     scaling = [layer for layer in network.layers if type(layer).__name__ in ("Rescaling", "Normalization")]
     if any(type(layer).__name__ == "Normalization" for layer in scaling):  # its statistics are among the weights
-        return ExpectedImages("by ImageNet's mean and deviation", *IMAGENET)
+        return ExpectedImages("by ImageNet's mean and deviation", IMAGENET["mean"], IMAGENET["std"])
     if scaling:
         return _probed(lambda pixels: scaling[0](pixels).numpy(), f"as its layer {scaling[0].name} does")
     return _probed(sys.modules[build.__module__].preprocess_input, "as its preprocess_input does")

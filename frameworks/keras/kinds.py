@@ -5,9 +5,8 @@ from pathlib import Path
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
 from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.files import GRAPHS, save_model
-from frameworks.keras.saved_model import SavedModel
 from frameworks.keras.target import KerasCompiled, KerasEager
-from frameworks.keras.tf2onnx import Tf2Onnx
+from frameworks.keras.tf2onnx import SavedModel, Tf2Onnx
 from gauntlet.frameworks.framework import Framework
 
 

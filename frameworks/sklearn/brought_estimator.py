@@ -17,7 +17,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import splits_to_score
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts
 

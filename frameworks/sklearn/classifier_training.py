@@ -7,9 +7,10 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from frameworks.sklearn import estimator as sklearn_estimator
+from frameworks.sklearn.estimator import estimator_inputs, load
 from frameworks.sklearn.labels import label_count
 from frameworks.vectors import read_vectors, require_all_classes, require_vectors
-from gauntlet.core.arrays import NamedArrays, as_float32
+from gauntlet.core.arrays import Array, NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
@@ -18,7 +19,7 @@ from gauntlet.datasets.golden import Golden, record_golden
 from gauntlet.datasets.splits import Splits, require_labels
 from gauntlet.datasets.truth import class_indices
 from gauntlet.frameworks.training import require_labelled
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
 from tasks.train.input_sizes import outputs_of
@@ -164,3 +165,29 @@ def _finite_check(golden: Golden) -> Check:
     remedy = "look for invalid values in the model's file or in the test samples" if invalid else ""
     count = sum(invalid.values())
     return Check(name="train.non_finite_outputs", value=count, op="==", limit=0, detail=detail, remedy=remedy)
+
+
+SEED = 0
+
+
+def cross_validate(folds: int, model: Path, samples: NamedArrays, labels: Array) -> list[float]:
+    """Return the accuracy on each part of the samples of an estimator that was trained on the others.
+
+    `samples` are arrays of shape (n, ...) by input, `labels` the indices of their classes. The estimators have the
+    settings of the one in the file.
+
+    Raises:
+        StageError: when scikit-learn cannot train on a part.
+    """
+    from sklearn.base import clone
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+    estimator = load(model, trusted=None)
+    inputs = estimator_inputs(estimator, as_float32(samples))
+    parts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
+    try:
+        scores = cross_val_score(clone(estimator), inputs, labels, cv=parts, scoring="accuracy", error_score="raise")
+    except ValueError as error:
+        raise StageError(f"evaluate.folds: {folds}: scikit-learn cannot train on a part: {error}") from error
+    accuracies: list[float] = scores.tolist()
+    return accuracies

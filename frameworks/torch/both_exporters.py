@@ -16,8 +16,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from tasks.export.base import Exporter
-from tasks.export.cross_check import CrossCheck, OutputDistance
+from tasks.export.base import CrossCheck, Exporter, OutputDistance
 
 ExporterName = Literal["torchscript", "dynamo"]
 MAX_REL_ERROR = 1e-4

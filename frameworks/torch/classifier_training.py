@@ -22,7 +22,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import SCORES, InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 from tasks.train.input_sizes import InputSizes, resized_samples, with_dynamic_size

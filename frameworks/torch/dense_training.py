@@ -2,30 +2,116 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from frameworks.augmentation import ColorAugmentation
 from frameworks.torch import network as torch_network
-from frameworks.torch.averaged_loop import AveragedLoop, AveragedLoopConfig
-from frameworks.torch.detection_loop import TorchDetectionLoop
+from frameworks.torch.detection_loss import detection_loss
 from frameworks.torch.detector import STRIDE, DetectorSpec
 from frameworks.torch.module_outputs import record_module_outputs
-from frameworks.torch.segmentation_loop import TorchSegmentationLoop
+from frameworks.torch.network import run_network, tensor
+from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
+from frameworks.torch.training_loop import TorchLoop, WarmupConfig
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
-from gauntlet.datasets.splits import Splits
+from gauntlet.datasets.splits import Split, Splits
 from gauntlet.frameworks.training import require_labelled
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
+from gauntlet.problems import problem_of
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, image_fields, report_model, single_input
+
+if TYPE_CHECKING:
+    import torch
+
+
+AVERAGE_DECAY = 0.995
+"""Of the moving average of the weights, for each step (Tarvainen and Valpola, Mean Teachers, NeurIPS 2017)."""
+
+
+class AveragedLoopConfig(WarmupConfig):
+    """Hyperparameters of a training whose steps are many and small."""
+
+    patience: int = Field(1000, ge=1, description="stop after this many epochs without a lower validation loss")
+    batch_size: int = Field(16, ge=2, description="images per step")
+    learning_rate: float = Field(3e-3, gt=0, description="of AdamW, after the warmup and before the cosine schedule")
+    warmup: float = Field(0.05, ge=0, lt=1, description="share of all steps in which the learning rate rises")
+    augment: ColorAugmentation | None = Field(None, description="random changes to the training images")
+
+
+class AveragedLoop(TorchLoop):
+    """Trains with a moving average of the weights, on images in the memory format that convolutions prefer.
+
+    `loss` takes the network's outputs and the labels, shape (n, ...).
+    """
+
+    def __init__(
+        self,
+        config: AveragedLoopConfig,
+        network: "torch.nn.Module",
+        loss: "Callable[..., torch.Tensor]",
+        data: Splits,
+        signature: Signature,
+        workspace: Workspace,
+    ) -> None:
+        import torch
+        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+        super().__init__(config, network.to(memory_format=torch.channels_last), data, workspace)
+        self.signature, self.augment, self.loss = signature, config.augment, loss
+        averaging = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(network, multi_avg_fn=averaging, use_buffers=True)
+
+    @property
+    def validated(self) -> "torch.nn.Module":
+        """The average of the network's weights."""
+        return self.average.module
+
+    def _images(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
+        """Return training images, augmented, on the device."""
+        import torch
+
+        images = split.take(chosen)[self.signature.inputs[0].name]
+        if self.augment is not None:
+            images = self.augment.recolored(images, rng, self.signature.layout, self.signature.preprocessing)
+        return tensor(images).to(self.device).contiguous(memory_format=torch.channels_last)
+
+    def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
+        outputs = self.network(self._images(split, chosen, rng))
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        assert split.labels is not None
+        return self.loss(*outputs, tensor(split.labels[chosen]).to(self.device))
+
+    def _validate(self) -> tuple[float, float]:
+        """Return the loss and the primary metric of the average on the validation images."""
+        import torch
+
+        split, problem = self.data["validation"], problem_of(self.signature)
+        labels = split.labels
+        assert labels is not None
+        arrays = run_network(self.validated, [split.take(slice(None))[self.signature.inputs[0].name]])
+        loss = self.loss(*map(torch.from_numpy, arrays), tensor(labels))
+        names = [spec.name for spec in self.signature.outputs]
+        predictions = problem.predictions_of(dict(zip(names, arrays, strict=True)))
+        assert predictions is not None
+        return float(loss), problem.score(predictions, labels)[problem.metric]
+
+    def _step(self) -> None:
+        super()._step()
+        self.average.update_parameters(self.network)
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"average": self.average}
+
 
 DECODING = BoxDecoding(kind="fcos", scores="scores", boxes="distances")
 MASK_SCORES = "scores"
@@ -41,7 +127,7 @@ class DenseTask:
     architecture: str
     size_multiple: int
     spec: type[DetectorSpec | SegmenterSpec]
-    loop: type[AveragedLoop]
+    loss: "Callable[..., torch.Tensor]"
     with_outputs: Callable[[Signature, int, int], Signature]
 
 
@@ -61,8 +147,8 @@ def _with_masks(signature: Signature, height: int, width: int) -> Signature:
 
 
 TASKS: dict[Task, DenseTask] = {
-    "detection": DenseTask("fcos-small", 2 * STRIDE, DetectorSpec, TorchDetectionLoop, _with_boxes),
-    "segmentation": DenseTask("unet-small", SIZE_MULTIPLE, SegmenterSpec, TorchSegmentationLoop, _with_masks),
+    "detection": DenseTask("fcos-small", 2 * STRIDE, DetectorSpec, detection_loss, _with_boxes),
+    "segmentation": DenseTask("unet-small", SIZE_MULTIPLE, SegmenterSpec, segmentation_loss, _with_masks),
 }
 
 
@@ -92,7 +178,7 @@ class DenseTraining(Training, AveragedLoopConfig):
         image = image_fields(signature, f"train.kind: {self.kind}", "use a data.kind with images")
         spec = task.spec(channels=image["channels"], classes=image["classes"])
         network = spec.build()
-        loop = task.loop(self, network, data, signature, workspace)
+        loop = AveragedLoop(self, network, task.loss, data, signature, workspace)
         check = loop.run()
         facts = TrainFacts(
             framework=f"torch {torch.__version__}",

@@ -15,8 +15,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Predict, predict_split
 from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.training import require_labelled
-from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange, pair_accuracies, resolve
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from tasks.train.facts import find_primary_output

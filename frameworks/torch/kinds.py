@@ -1,21 +1,48 @@
 """PyTorch: networks that are trained or brought, and programs of `torch.export` and `torch.jit`."""
 
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from frameworks.torch.both_exporters import BothTorchExporters
 from frameworks.torch.brought_network import TorchModel
-from frameworks.torch.brought_program import ExportedProgram, ScriptedModule
+from frameworks.torch.brought_program import ExportedProgram, ScriptedModule, save_module
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import is_scripted
-from frameworks.torch.saved_module import save_module
-from frameworks.torch.structured_pruning import Structured
-from frameworks.torch.target import TorchCompiled, TorchEager
+from frameworks.torch.structured_pruning import Structured, Unstructured
 from frameworks.torch.torchscript import TorchScript
-from frameworks.torch.unstructured_pruning import Unstructured
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.frozen import JsonObject
 from gauntlet.frameworks.framework import Framework
+from gauntlet.targets.base import FrameworkTarget
+
+
+class _TorchTarget(FrameworkTarget):
+    engine: ClassVar[str] = "frameworks.torch.engine"
+    packages: ClassVar[dict[str, str]] = {"torch": "torch"}
+    model_suffixes: ClassVar[tuple[str, ...]] = (".pt2", ".torchscript", ".pt")
+
+
+class TorchEager(_TorchTarget):
+    """A call of the network, operator by operator."""
+
+    kind: Literal["torch-eager"] = "torch-eager"
+
+    def engine_options(self) -> JsonObject:
+        """Return also that nothing is compiled."""
+        return super().engine_options() | {"compile": False}
+
+
+class TorchCompiled(_TorchTarget):
+    """The network through `torch.compile`, once for each batch size."""
+
+    kind: Literal["torch-compiled"] = "torch-compiled"
+
+    def engine_options(self) -> JsonObject:
+        """Return also that the network is compiled."""
+        return super().engine_options() | {"compile": True}
+
 
 WEIGHTS = (".pt", ".pth", ".safetensors", ".ckpt")
 """Suffixes of files that may hold weights alone; a TorchScript program may have the first two, too."""

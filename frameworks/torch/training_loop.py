@@ -1,7 +1,9 @@
 """PyTorch's training loop: AdamW, a cosine schedule, the best epoch kept; for training and for fine-tuning."""
 
+import ctypes
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +12,14 @@ import numpy.typing as npt
 from pydantic import Field
 
 from frameworks.augmentation import Augmentation
-from frameworks.torch.device import float32_kernels, training_device
-from frameworks.torch.freed_memory import freed_memory_kept
 from frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits, require_labels
-from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, LoopConfig, TrainingLoop, shuffled
+from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, Device, LoopConfig, TrainingLoop, shuffled
 
 if TYPE_CHECKING:
     import torch
@@ -204,3 +205,55 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
         import torch
 
         return float(self.loss(torch.from_numpy(scores), torch.from_numpy(labels)))
+
+
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of glibc's mallopt(3)."""
+KEPT = {MMAP_THRESHOLD: 2**25, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**27}
+"""In bytes. Blocks above 32 MB, the most that glibc allows, are returned all the same."""
+USUAL = {MMAP_THRESHOLD: 2**25, TRIM_THRESHOLD: 2**26, TOP_PAD: 2**17}
+"""The bytes up to which glibc raises its thresholds by itself."""
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Have the C library keep freed memory inside, and return it to the kernel at the end.
+
+    By default glibc returns what is free above 64 MB, so each step asks the kernel for its activations and gradients
+    anew, page by page. No effect where the C library is another one.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
+        yield
+        return
+    for parameter, size in KEPT.items():
+        library.mallopt(parameter, size)
+    try:
+        yield
+    finally:
+        for parameter, size in USUAL.items():
+            library.mallopt(parameter, size)
+        library.malloc_trim(0)
+
+
+def training_device(choice: Device) -> "torch.device":
+    """Return the device to train on; raise StageError if `cuda` is asked for and PyTorch finds no GPU."""
+    import torch
+
+    has_gpu = choice != "cpu" and torch.cuda.is_available()
+    if choice == "cuda" and not has_gpu:
+        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
+        raise StageError(
+            f"device: cuda, but PyTorch {torch.__version__}, which {built}, finds no GPU here. "
+            "Fix: set device to auto or cpu, or check the driver with nvidia-smi"
+        )
+    return torch.device("cuda" if has_gpu else "cpu")
+
+
+@contextmanager
+def float32_kernels() -> Iterator[None]:
+    """Have cuDNN compute in float32, not TF32, and with the same kernels in each run; no effect on a CPU."""
+    import torch
+
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT
 from gauntlet.bundle.contract import BatchLatency, Contract
-from gauntlet.bundle.evidence import temperature, winner_of
-from gauntlet.bundle.golden_check import differences
-from gauntlet.bundle.provenance import statements
+from gauntlet.bundle.loading import differences
+from gauntlet.bundle.provenance import statements, temperature, winner_of
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen

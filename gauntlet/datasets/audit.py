@@ -12,9 +12,14 @@ from gauntlet.core.arrays import Array
 from gauntlet.core.report import Check
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.near_duplicates import NearDuplicate, near_duplicates_check, similar_pairs
+from gauntlet.datasets.near_duplicates import (
+    Fingerprint,
+    NearDuplicate,
+    fingerprint,
+    near_duplicates_check,
+    similar_pairs,
+)
 from gauntlet.datasets.splits import Dataset, Split, Splits, batches
-from gauntlet.images.perceptual_hash import Fingerprint, fingerprint
 
 Layout = Literal["NCHW", "NHWC", "none"]
 

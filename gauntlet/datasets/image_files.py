@@ -9,18 +9,22 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.workspace import steps_log
+from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_arrays import ImageTransform
+from gauntlet.datasets.near_duplicates import Fingerprint, fingerprint
+from gauntlet.datasets.splits import SkippedFile
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.decoding import decode_image
-from gauntlet.images.perceptual_hash import Fingerprint
 from gauntlet.images.preprocessing import preprocess
 
 SUFFIX = ".files.json"
@@ -118,3 +122,53 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
         warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata; errors are raised
         return list(pool.map(function, items))
+
+
+CHUNK = 256
+"""Files between two steps of the progress bar."""
+
+
+class ScannedImage(NamedTuple):
+    """A usable image file: SHA-256 digests of its bytes and of its pixels, its size in pixels, and its fingerprint."""
+
+    split: str
+    label: int
+    file: str
+    digest: bytes
+    pixel_digest: bytes
+    height: int
+    width: int
+    fingerprint: Fingerprint
+
+
+def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[ScannedImage], list[SkippedFile]]:
+    """Decode all files of the index; return the usable images and the skipped files."""
+    images, skipped, total = [], list(index.skipped), len(index.files)
+    for start in range(0, total, CHUNK):
+        chunk = index.files[start : start + CHUNK]
+        results = map_in_threads(partial(_examine, root, channels), [file for _, _, file in chunk])
+        for (split, name, file), result in zip(chunk, results, strict=True):
+            if isinstance(result, str):
+                skipped.append(SkippedFile(file=printable_name(file), reason=result))
+            else:
+                images.append(ScannedImage(split, index.classes.index(name), file, *result))
+        done = start + len(chunk)
+        steps_log.info("file %d/%d", done, total, extra={"done": done, "total": total, "unit": "file", "metrics": {}})
+    return images, skipped
+
+
+def _examine(root: Path, channels: int, name: str) -> tuple[bytes, bytes, int, int, Fingerprint] | str:
+    """Return the digests of a file and of its pixels, height, width and fingerprint, or why it cannot be used."""
+    path = root / name
+    if not path.is_file():
+        return "not a file" if path.exists() else "a broken link"
+    try:
+        content = path.read_bytes()
+        pixels = decode_image(content, channels)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except StageError as error:
+        return str(error)
+    shape = str(pixels.shape).encode()
+    digest = hashlib.sha256(shape + pixels.tobytes()).digest()
+    return hashlib.sha256(content).digest(), digest, pixels.shape[0], pixels.shape[1], fingerprint(pixels)

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds, removed
-from gauntlet.core.signature import ChannelOrder, Interpolation, Preprocessing, Resize, Task
+from gauntlet.core.signature import BoxDecoding, ChannelOrder, Interpolation, Preprocessing, Resize, Task
 from gauntlet.datasets.directory_index import (
     DirectoryState,
     directory_state,
@@ -23,8 +22,7 @@ from gauntlet.datasets.directory_index import (
     printable_name,
 )
 from gauntlet.datasets.image_arrays import ImageTransform
-from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.image_scan import ScannedImage, scan
+from gauntlet.datasets.image_files import ImageFileSplit, ScannedImage, scan
 from gauntlet.datasets.normalized_images import NormalizedImages
 from gauntlet.datasets.splits import SPLITS, Dataset, SplitName, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from gauntlet.core.signature import HogFeatures
 from gauntlet.datasets.splits import DataSource
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 GRAY: dict[str, tuple[float, ...]] = {"mean": (0.0,), "std": (1.0,)}
 """The channel that histograms are made of."""
 
@@ -16,8 +16,8 @@ class NormalizedImages(DataSource):
     """Images, normalized per channel; with one channel they are turned gray, and may become vectors of HOG features."""
 
     everyday: ClassVar = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
-    mean: tuple[float, ...] = Field(IMAGENET_MEAN, description="per channel (1 or 3), of values from 0 to 1")
-    std: tuple[float, ...] = Field(IMAGENET_STD, description="one per channel; default: ImageNet")
+    mean: tuple[float, ...] = Field(IMAGENET["mean"], description="per channel (1 or 3), of values from 0 to 1")
+    std: tuple[float, ...] = Field(IMAGENET["std"], description="one per channel; default: ImageNet")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
     hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
 

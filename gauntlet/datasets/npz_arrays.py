@@ -8,10 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
-from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import (

@@ -8,10 +8,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from gauntlet.core.arrays import INDEX_LIMIT, NamedArrays, random_values
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
-from gauntlet.core.signature import Signature, Task, TensorSpec, signature_from_graph
+from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.datasets.splits import ArraySplit, Dataset, DataSource
 from gauntlet.onnx_model.model_file import read_graph
 

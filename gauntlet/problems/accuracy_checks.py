@@ -10,8 +10,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.datasets.golden import RANDOM, REAL, GoldenCase
 from gauntlet.metrics.output_noise import output_noise
-from gauntlet.metrics.paired_accuracy import resolve
-from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange, resolve
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits
 from gauntlet.problems.base import Problem
 

@@ -21,8 +21,7 @@ from gauntlet.metrics.class_drops import ClassDrop
 from gauntlet.metrics.class_scores import ClassScore, class_scores
 from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise, usual_noise
-from gauntlet.metrics.paired_accuracy import pair_accuracies
-from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange, pair_accuracies
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification

@@ -12,7 +12,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.problems.prediction import Prediction, with_caption
 
 CHUNK_VALUES = 10_000_000

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import Task
+from gauntlet.core.signature import BoxDecoding, Task
 
 if TYPE_CHECKING:
     import onnx

@@ -11,7 +11,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
 from gauntlet.metrics.output_noise import FAINT, usual_samples
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction
 

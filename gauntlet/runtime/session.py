@@ -15,7 +15,6 @@ from gauntlet.runtime.resources import usable_threads
 Level = Literal["off", "basic", "extended", "all"]
 ERRORS = 3
 """Of ONNX Runtime's levels of messages: errors and fatal ones."""
-"""In the order of ONNX Runtime's severities, 0 to 4."""
 
 LEVELS = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -40,7 +39,7 @@ CONFIG_ENTRIES = (
 
 EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
 
-ort.set_default_logger_severity(3)
+ort.set_default_logger_severity(ERRORS)
 
 
 def open_session(
@@ -48,7 +47,6 @@ def open_session(
     *,
     level: Level = "all",
     threads: int | None = None,
-    parallel: bool = False,
     inter_op_threads: int | None = None,
     arena: bool = True,
     memory_pattern: bool = True,
@@ -64,8 +62,8 @@ def open_session(
     """Return an `InferenceSession`, with the operators of `gauntlet.runtime.operator_libraries`.
 
     Another provider may pass nodes, or silently all of them, to `others` and to the CPU: ask the session what it uses.
-    `parallel` runs branches of the graph on `inter_op_threads`, by default as many `threads` again. `save_to` is a file
-    for the optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
+    Branches of the graph run side by side on `inter_op_threads`, if there are any. `save_to` is a file for the
+    optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
     entries of the session configuration; the model's metadata may require some for `processor`, by default this one.
     `overrides` win over all these: settings by the names of ONNX Runtime's SessionOptions, as a bundle holds them.
 
@@ -79,9 +77,9 @@ def open_session(
     options.enable_cpu_mem_arena = arena
     options.enable_mem_pattern = memory_pattern
     options.log_severity_level = ERRORS
-    if parallel:
+    if inter_op_threads:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-        options.inter_op_num_threads = inter_op_threads or options.intra_op_num_threads
+        options.inter_op_num_threads = inter_op_threads
     if save_to is not None:
         from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
 

@@ -70,7 +70,6 @@ class OrtCpu(OrtTarget):
     def engine_options(self) -> JsonObject:
         """Return also the session's options."""
         options: JsonObject = {"level": self.level, "arena": self.arena, "memory_pattern": self.memory_pattern}
-        options |= {"parallel": self.inter_op_threads is not None}
         options |= {"threads": self.threads} if self.threads else {}
         options |= {"inter_op_threads": self.inter_op_threads} if self.inter_op_threads else {}
         return super().engine_options() | options | {"settings": {**self.settings()}}

@@ -19,9 +19,8 @@ from gauntlet.race.objective import Objective, deciding_batch
 from gauntlet.race.session_options import SessionVariant, best_session, contender_name
 from gauntlet.race.table import CONTROL, RaceTable, run_race
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
-from tasks.benchmark.candidate_profile import CandidateProfile, profile_candidate
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
+from tasks.benchmark.facts import BenchmarkFacts, CandidateProfile, CandidateTiming, profile_candidate
 from tasks.benchmark.other_targets import (
     aa_check,
     aa_checks,

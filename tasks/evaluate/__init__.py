@@ -24,9 +24,14 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction_sheet import store_drawing
-from tasks.evaluate.confusion import MAX_CLASSES, draw_confusion, largest_confusions
-from tasks.evaluate.cross_validation import cross_validate
-from tasks.evaluate.facts import EvaluateConfig, EvaluateFacts
+from tasks.evaluate.facts import (
+    MAX_CLASSES,
+    EvaluateConfig,
+    EvaluateFacts,
+    cross_validate,
+    draw_confusion,
+    largest_confusions,
+)
 
 __all__ = ["EvaluateConfig", "EvaluateFacts", "evaluate"]
 

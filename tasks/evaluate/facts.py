@@ -1,18 +1,111 @@
 """The configuration and the facts of `evaluate`."""
 
+import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics, Outcome, Section
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Task
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.splits import batches, require_labels
+from gauntlet.frameworks.framework import frameworks
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
 from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.metrics.fit_verdict import FitVerdict
-from tasks.evaluate.confusion import MAX_CLASSES, Confusion
-from tasks.evaluate.cross_validation import CrossValidation
+
+ROWS = 1024  # read at once
+
+
+class CrossValidation(Frozen):
+    """Accuracies on the parts of the training split, each by a model that was trained without that part."""
+
+    accuracies: tuple[Number, ...] = Field(description="by part")
+    mean: Number
+    low: Number = Field(description="lower end of the 95 % interval of the mean, by a t-test corrected for the overlap")
+    high: Number
+    images: int = Field(description="in the training split")
+
+
+def cross_validate(
+    folds: int, workspace: Workspace, model: Artifact | None, splits: Mapping[str, Artifact]
+) -> CrossValidation:
+    """Train a model with the same settings `folds` times on the training split; the test split is not used.
+
+    Raises:
+        StageError: without a labelled training split, or when the framework cannot train on a part.
+    """
+    split = read_split(workspace.path(splits["train"])) if "train" in splits else None
+    if model is None or split is None or split.labels is None:
+        names = f"the data has {sorted(splits)}"
+        raise StageError(f"evaluate.folds needs a training split with labels; {names}. Fix: add one, or remove the key")
+    rows = [*batches(split, ROWS)]
+    columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    path = workspace.path(model)
+    train_again = next(f.cross_validate for f in frameworks() if path.suffix in f.suffixes and f.cross_validate)
+    return summarize(train_again(folds, path, columns, require_labels(split)), len(split))
+
+
+def summarize(accuracies: list[float], images: int) -> CrossValidation:
+    """Return mean and interval: the parts' trainings overlap, which widens it (Nadeau and Bengio, 2003)."""
+    from scipy.stats import t
+
+    folds, mean = len(accuracies), float(np.mean(accuracies))
+    error = math.sqrt((1 / folds + 1 / (folds - 1)) * float(np.var(accuracies, ddof=1)))
+    half = float(t.ppf(0.975, folds - 1)) * error
+    low, high = max(0.0, mean - half), min(1.0, mean + half)
+    return CrossValidation(accuracies=tuple(accuracies), mean=mean, low=low, high=high, images=images)
+
+
+MAX_CLASSES = 24
+"""In the report and the image, the confusion matrix has no more; the artifact has all."""
+MAX_CONFUSIONS = 20
+
+
+class Confusion(Frozen):
+    """Test images of one class that were predicted as another."""
+
+    label: str
+    prediction: str
+    images: int
+
+
+def largest_confusions(confusion: npt.NDArray[np.int64], labels: tuple[str, ...]) -> tuple[Confusion, ...]:
+    """Return the most frequent mistakes of a matrix of shape (classes, classes), rows are labels."""
+    mistakes = confusion - np.diag(np.diag(confusion))
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    pairs = zip(*np.unravel_index(order, mistakes.shape), strict=True)
+    return tuple(
+        Confusion(label=labels[i], prediction=labels[j], images=int(mistakes[i, j])) for i, j in pairs if mistakes[i, j]
+    )
+
+
+def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], path: Path) -> Path:
+    """Draw the confusion matrix, shape (classes, classes), rows are labels; return the path.
+
+    With more than `MAX_CLASSES`, it is that of the classes with the most mistakes.
+    """
+    from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    mistakes = confusion.sum(axis=0) + confusion.sum(axis=1) - 2 * np.diag(confusion)
+    worst = np.sort(np.argsort(-mistakes, kind="stable")[:MAX_CLASSES])
+    confusion, labels = confusion[np.ix_(worst, worst)], tuple(labels[i] for i in worst)
+    figure = Figure(figsize=(2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels)), layout="constrained")
+    axes = figure.subplots()
+    ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)
+    axes.set(xlabel="prediction", ylabel="label", title="Confusion matrix, test images")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return path
 
 
 class EvaluateConfig(Frozen):

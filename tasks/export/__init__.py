@@ -20,8 +20,7 @@ from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import read_for_editing, write_model
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.session import supported_ir_version
-from tasks.export.base import AsIs, Exporter
-from tasks.export.cross_check import CrossCheck
+from tasks.export.base import AsIs, CrossCheck, Exporter
 
 ExportConfig = Annotated[Exporter, OneOf("export", (AsIs,)), Field(description="the exporter")]
 

@@ -4,10 +4,48 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from gauntlet.core.frozen import Frozen
+from pydantic import Field
+
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.model_file import copy_model
-from tasks.export.cross_check import CrossCheck
+
+
+class OutputDistance(Frozen):
+    """Largest difference between two of the three models, on one kind of inputs."""
+
+    data: str = Field(description="real, random, or an input size")
+    between: str
+    max_abs_error: Number
+    max_rel_error: Number = Field(
+        description="relative to the range of the first model's output, or to a tenth of its largest magnitude"
+    )
+
+
+class CrossCheck(Frozen):
+    """The result of comparing both exporters with the framework model."""
+
+    used: str = Field(description="the exporter whose model is used")
+    wrong: dict[str, str] = Field(description="each exporter that differs from the framework model, and how")
+    distances: tuple[OutputDistance, ...] = Field(description="empty when the runtime loads neither model")
+
+    def check(self) -> Check:
+        """Return the check that names the wrong exporters: a warning for one, an error for both."""
+        if not self.distances:
+            check = Check(name="export.wrong_exporters", value=None, op="==", limit=0, severity="warning")
+            detail = "exporters not compared: " + "; ".join(self.wrong.values())
+            return check.explained(detail, "see the structure gate for what the runtime does not support")
+        both = len(self.wrong) == 2
+        detail = "; ".join(f"{exporter}: {why}" for exporter, why in self.wrong.items())
+        remedy = "set export.kind to the correct exporter; its warnings name lines that cause a difference"
+        if both:
+            remedy = "change the network so that nothing in Python depends on values or sizes, or export it yourself"
+        else:
+            detail += "; the other one agrees with the source and is used"
+        severity: Literal["error", "warning"] = "error" if both else "warning"
+        check = Check(name="export.wrong_exporters", value=len(self.wrong), op="==", limit=0, severity=severity)
+        return check.explained(detail, remedy)
 
 
 class Exporter(Frozen, ABC):

@@ -7,7 +7,7 @@ from typing import Literal
 import onnx
 
 from gauntlet.core.errors import ConfigError, one_line
-from gauntlet.onnx_model.graph_signature import updated_signature
+from gauntlet.onnx_model.graph import updated_signature
 from tasks.normalize.config import StepFacts, StepName
 from tasks.normalize.steps import NotNeeded, Setting, Step
 

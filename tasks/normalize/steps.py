@@ -13,8 +13,7 @@ from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lif
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET, raise_opset
 from gauntlet.onnx_model.normalization.order import sort_nodes
-from gauntlet.onnx_model.normalization.padding import keep_zero_padding
-from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
+from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew, keep_zero_padding
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
 from tasks.normalize.config import NormalizeConfig, StepName
 

@@ -14,7 +14,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import LoopConfig
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from tasks.train.facts import TrainFacts
 
 

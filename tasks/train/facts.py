@@ -20,7 +20,7 @@ from gauntlet.datasets.splits import Split, Splits
 from gauntlet.datasets.state_sequence import record_sequence, sequence_positions
 from gauntlet.frameworks.training import EpochMetrics, store_golden_and_predictions
 from gauntlet.metrics.error_metrics import predicted_classes
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.problems import problem_of
 
 

@@ -18,7 +18,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model import model_file
-from gauntlet.onnx_model.attention import Operators, reads_attention
+from gauntlet.onnx_model.recognition import Operators, reads_attention
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.source_session import open_source

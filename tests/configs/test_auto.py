@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from configs.loader import load
-from configs.recipe_expansion import AUTO_BUDGET_S
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets import environments, installed_targets
 from gauntlet.targets.environments import NOTE, OPENVINO
 from tasks.benchmark.config import BenchmarkConfig
+from tasks.quantize.auto import AUTO_BUDGET_S
 
 AUTO = ("benchmark.deploy_targets=auto",)
 ADDED = ["openvino-f32", *(["openvino-bf16"] if Processor.current().has_bf16 else [])]

@@ -79,6 +79,8 @@ def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> No
         infer_config(model, None, None, {})
     _, config = inferred(model, image=(3, 20, 24))
     assert config.data.dynamic_axes == {"height": 20, "width": 24}
+    np.savez(tmp_path / "samples.npz", image=np.zeros((20, 3, 20, 24), np.float32))
+    assert inferred(model, tmp_path / "samples.npz")[1].data.kind == "arrays"
 
 
 @pytest.mark.parametrize(
@@ -173,13 +175,6 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
     assert (config.data.kind, config.data.layout, config.data.labels[3]) == ("arrays", "NCHW", "class 3")
     assert found.notes["problem"] == "classification, 10 classes"
     assert found.notes["samples"].startswith("20 in ")
-
-
-def test_arrays_give_the_open_shapes(tmp_path: Path) -> None:
-    samples = tmp_path / "samples.npz"
-    np.savez(samples, image=np.zeros((20, 3, 20, 24), np.float32))
-    _, config = inferred(classifier(tmp_path / "m.onnx", "n,3,height,width"), samples)
-    assert config.data.kind == "arrays"
 
 
 def test_images_in_class_folders_are_labelled_and_preprocessed_by_assumption(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from frameworks.jax import network as flax
 from frameworks.jax.jax2onnx import Jax2Onnx
-from frameworks.jax.target import JaxJit
+from frameworks.jax.kinds import JaxJit
 from frameworks.keras import files
 from frameworks.keras.architectures import KerasNetworkSpec
 from frameworks.keras.brought_model import SavedModelFolder
@@ -20,9 +20,9 @@ from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.sklearn import estimator as sklearn
 from frameworks.sklearn.classifier_training import SklearnTraining
+from frameworks.sklearn.kinds import Sklearn
 from frameworks.sklearn.skl2onnx import Skl2Onnx
-from frameworks.sklearn.target import Sklearn
-from frameworks.torch.target import TorchEager
+from frameworks.torch.kinds import TorchEager
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
@@ -140,14 +140,6 @@ def test_sklearn_answers_as_its_exported_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sklearn_gives_the_distances_of_clusters(tmp_path: Path) -> None:
-    from sklearn.cluster import KMeans
-
-    clusters = of_sklearn(tmp_path, KMeans(3, n_init=1, random_state=0), ["label", "scores"])
-    assert clusters.look(Sklearn()).reason is None
-
-
-@pytest.mark.slow
 def test_other_weights_than_the_exported_ones_are_seen(of_flax: OfFlax, tmp_path: Path) -> None:
     model = of_flax("NHWC")
     _, recipe = flax.load(model.source)
@@ -155,15 +147,6 @@ def test_other_weights_than_the_exported_ones_are_seen(of_flax: OfFlax, tmp_path
     assert "target.sqnr" in (model.look(JaxJit(), tmp_path / "other.npz").reason or "")
     flax.save(tmp_path / "turned.npz", recipe.replace(layout="NCHW"), recipe.build())
     assert "takes images of (3, 16, 16) (NCHW)" in (model.look(JaxJit(), tmp_path / "turned.npz").error or "")
-
-
-@pytest.mark.slow
-def test_estimator_is_refused_when_it_holds_types_that_nobody_trusts(tmp_path: Path) -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
-    model = of_sklearn(tmp_path, RandomForestClassifier(3, n_jobs=-1, random_state=0), ["label", "probabilities"])
-    assert "in `trusted` of the target sklearn" in (model.look(Sklearn()).error or "")
-    assert model.look(Sklearn(trusted=("sklearn.tree._tree.Tree",))).reason is None
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import torch
 
 from flows.cli.main import main
 from flows.record.home import Home
+from frameworks.torch.kinds import TorchEager
 from frameworks.torch.network import load_network, save_network
 from frameworks.torch.network_spec import ResizedNetwork, UserNetwork
-from frameworks.torch.target import TorchEager
 from gauntlet.core.errors import StageError
 from gauntlet.targets import by_name, trusting
 from gauntlet.targets.ort import OrtCpu

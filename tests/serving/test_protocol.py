@@ -21,8 +21,7 @@ from server_process import ServerProcess, binary_outputs, json_request, serving
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import Preprocessing, Signature, TensorSpec, signature_from_graph
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec, signature_from_graph
 from serving.open_inference import binary_request
 
 KINDS = {"half": "float16", "real": "float32", "whole": "int64", "byte": "uint8", "flag": "bool", "text": "str"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import faulty_models
 import onnx
 import onnx_text
 import pytest
@@ -11,7 +12,6 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.runtime.session import supported_ir_version, supported_opset
 from tasks.structure import StructureConfig, StructureFacts, structure
 
 Inspect = Callable[..., Report[StructureFacts]]
@@ -34,154 +34,104 @@ def detail(report: Report[StructureFacts], name: str) -> str:
     return next(check.detail for check in report.checks if check.name == f"structure.{name}")
 
 
-def leak_constant(proto: onnx.ModelProto) -> None:
-    """Turn a weight into an input that a caller must give."""
-    tensor = proto.graph.initializer.pop(0)
-    proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+def sound() -> onnx.ModelProto:
+    return faulty_models.signed(faulty_models.cnn())
 
 
-def lose_output(proto: onnx.ModelProto) -> None:
-    inner = proto.graph.node[0].output[0]
-    proto.graph.output.pop()
-    proto.graph.output.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
+def with_output(*names: str) -> onnx.ModelProto:
+    """Return the sound model with these outputs alone."""
+    proto = sound()
+    del proto.graph.output[:]
+    proto.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    return proto
 
 
-def repeat_output(proto: onnx.ModelProto) -> None:
-    proto.graph.output.append(proto.graph.output[0])
+def renamed_input() -> onnx.ModelProto:
+    proto = sound()
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "picture"
+    return proto
 
 
-def return_an_inner_tensor(proto: onnx.ModelProto) -> None:
-    proto.graph.output.append(helper.make_tensor_value_info(proto.graph.node[0].output[0], TensorProto.FLOAT, None))
-
-
-def rename_input(proto: onnx.ModelProto) -> None:
-    old = proto.graph.input[0].name
-    proto.graph.input[0].name = "picture"
-    for node in proto.graph.node:
-        node.input[:] = ["picture" if name == old else name for name in node.input]
-
-
-def freeze_batch(proto: onnx.ModelProto) -> None:
-    for value in (*proto.graph.input, *proto.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = 1
-
-
-def raise_opset(proto: onnx.ModelProto) -> None:
-    proto.opset_import[0].version = supported_opset() + 1
-
-
-def lose_opset(proto: onnx.ModelProto) -> None:
+def without_opset() -> onnx.ModelProto:
+    proto = sound()
     del proto.opset_import[:]
+    return proto
 
 
-def raise_ir_version(proto: onnx.ModelProto) -> None:
-    proto.ir_version = supported_ir_version() + 1
-
-
-def insert(proto: onnx.ModelProto, text: str) -> None:
-    """Put a node behind the input."""
-    onnx_text.extend(proto, text, 0)
-    first, *others = proto.graph.node
-    for other in others:
-        other.input[:] = [first.output[0] if used == "input" else used for used in other.input]
-
-
-def dropout(proto: onnx.ModelProto, training: int = 1) -> None:
-    insert(proto, f"<float r = {{0.5}}, bool t = {{{training}}}> {{ [drop] dropped = Dropout(input, r, t) }}")
-
-
-def batch_norm(proto: onnx.ModelProto) -> None:
-    text = """
-        <
-            float[3] scale = {1, 1, 1}, float[3] bias = {1, 1, 1},
-            float[3] mean = {1, 1, 1}, float[3] var = {1, 1, 1}
-        >
-        {
-            [norm] normed, new_mean, new_var =
-                BatchNormalization<training_mode = 1>(input, scale, bias, mean, var)
-        }
-    """
-    insert(proto, text)
-
-
-def unknown_operator(proto: onnx.ModelProto) -> None:
-    insert(proto, "{ [odd] odd = my.company.Sparkle(input) }")
+def with_node(text: str) -> onnx.ModelProto:
+    """Return the sound model with one more node behind its first."""
+    proto = faulty_models.insert(sound(), 1, text)
     proto.opset_import.append(helper.make_opsetid("my.company", 1))
+    return proto
 
 
-def unknown_standard_operator(proto: onnx.ModelProto) -> None:
-    insert(proto, "{ [odd] odd = Sparkle(input) }")
+BRANCHES = """
+    <bool yes = {1}>
+    {
+        [if] branched = If(yes) <
+            then_branch = same () => (float[batch,8,16,16] odd) { odd = Identity(a) },
+            else_branch = odd () => (float[batch,8,16,16] odd) { odd = my.company.Sparkle(a) }
+        >
+    }
+"""
 
 
-def operator_in_a_branch(proto: onnx.ModelProto) -> None:
-    text = """
-        <bool yes = {1}>
-        {
-            [if] branched = If(yes) <
-                then_branch = same () => (float[batch,3,32,32] odd) { odd = Identity(input) },
-                else_branch = odd () => (float[batch,3,32,32] odd) { odd = my.company.Sparkle(input) }
-            >
-        }
-    """
-    insert(proto, text)
-
-
-def stray_data(proto: onnx.ModelProto) -> None:
+def data_at(location: str) -> onnx.ModelProto:
+    proto = sound()
     tensor = proto.graph.initializer[0]
     tensor.ClearField("raw_data")
+    tensor.ClearField("float_data")
     tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../../../../etc/passwd")
+    tensor.external_data.add(key="location", value=location)
+    return proto
 
 
-def absent_data(proto: onnx.ModelProto) -> None:
-    stray_data(proto)
-    proto.graph.initializer[0].external_data[0].value = "weights.bin"
-
-
-def lose_signature(proto: onnx.ModelProto) -> None:
+def signature_of(text: str | None) -> onnx.ModelProto:
+    proto = sound()
     del proto.metadata_props[:]
+    if text is not None:
+        proto.metadata_props.add(key="gauntlet.signature", value=text)
+    return proto
 
 
-def damage_signature(proto: onnx.ModelProto) -> None:
-    proto.metadata_props[0].value = "{"
+def wrong_arity() -> onnx.ModelProto:
+    proto = sound()
+    proto.graph.node[0].input.extend(["x", "x", "x"])
+    return proto
 
 
-def wrong_arity(proto: onnx.ModelProto) -> None:
-    proto.graph.node[0].input.extend(["input", "input", "input"])
+def signed(build: Callable[[], onnx.ModelProto]) -> Callable[[], onnx.ModelProto]:
+    return lambda: faulty_models.signed(build())
 
 
-DEFECTS = {
-    leak_constant: ("undeclared_inputs", "14.weight"),
-    lose_output: ("missing_outputs", "logits"),
-    repeat_output: ("repeated_outputs", "logits"),
-    return_an_inner_tensor: ("undeclared_outputs", "Conv_output_0"),
-    rename_input: ("missing_inputs", "input"),
-    freeze_batch: ("frozen_batch", "input, logits"),
-    raise_opset: ("max_opset", ""),
-    lose_opset: ("max_opset", ""),
-    raise_ir_version: ("max_ir_version", ""),
-    dropout: ("training_nodes", "Dropout 'drop'"),
-    batch_norm: ("training_nodes", "BatchNormalization 'norm'"),
-    unknown_operator: ("unregistered_operators", "my.company::Sparkle"),
-    unknown_standard_operator: ("runtime_errors", "Sparkle"),
-    operator_in_a_branch: ("unregistered_operators", "my.company::Sparkle"),
-    stray_data: ("external_data_outside", "../../../../etc/passwd"),
-    absent_data: ("external_data_outside", "weights.bin"),
-    lose_signature: ("signature", "metadata_props has none"),
-    damage_signature: ("signature", "metadata_props has none"),
-    wrong_arity: ("checker_errors", "Conv"),
+DEFECTS: dict[str, tuple[Callable[[], onnx.ModelProto], str, str]] = {
+    "leaked constant": (signed(faulty_models.leaked_constants), "undeclared_inputs", "model/norm/mean:0"),
+    "lost output": (lambda: with_output("a"), "missing_outputs", "y"),
+    "repeated output": (lambda: with_output("y", "y"), "repeated_outputs", "y"),
+    "inner tensor": (lambda: with_output("y", "a"), "undeclared_outputs", "a"),
+    "renamed input": (renamed_input, "missing_inputs", "x"),
+    "frozen batch": (signed(faulty_models.frozen_batch), "frozen_batch", "x, y"),
+    "newer opset": (signed(faulty_models.newer_opset), "max_opset", ""),
+    "no opset": (without_opset, "max_opset", ""),
+    "newer ir version": (signed(faulty_models.newer_ir_version), "max_ir_version", ""),
+    "dropout": (signed(faulty_models.dropout_that_drops), "training_nodes", "Dropout 'drop'"),
+    "batch norm": (signed(faulty_models.batch_norm_that_trains), "training_nodes", "BatchNormalization 'norm'"),
+    "operator": (signed(faulty_models.unregistered_operator), "unregistered_operators", "my.company::Sparkle"),
+    "standard operator": (lambda: with_node("{ [odd] odd = Sparkle(a) }"), "runtime_errors", "Sparkle"),
+    "operator in a branch": (lambda: with_node(BRANCHES), "unregistered_operators", "my.company::Sparkle"),
+    "stray data": (lambda: data_at("../../../../etc/passwd"), "external_data_outside", "../../../../etc/passwd"),
+    "absent data": (lambda: data_at("weights.bin"), "external_data_outside", "weights.bin"),
+    "no signature": (lambda: signature_of(None), "signature", "metadata_props has none"),
+    "damaged signature": (lambda: signature_of("{"), "signature", "metadata_props has none"),
+    "wrong arity": (wrong_arity, "checker_errors", "Conv"),
 }
-ALONE = {freeze_batch, dropout, lose_signature, damage_signature}
+ALONE = {"frozen batch", "dropout", "no signature", "damaged signature"}
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda f: f.__name__)
-def test_structure_fails_and_shows_the_evidence_when_the_model_has_the_defect(
-    trained, inspect: Inspect, defect: Callable[[onnx.ModelProto], None]
-) -> None:
-    check, evidence = DEFECTS[defect]
-    proto = trained.proto()
-    defect(proto)
-    report = inspect(proto)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_structure_fails_and_shows_the_evidence_when_the_model_has_the_defect(inspect: Inspect, defect: str) -> None:
+    build, check, evidence = DEFECTS[defect]
+    report = inspect(build())
     assert check in failed(report)
     assert evidence in detail(report, check)
     if defect in ALONE:
@@ -190,7 +140,7 @@ def test_structure_fails_and_shows_the_evidence_when_the_model_has_the_defect(
 
 def test_structure_passes_when_the_model_is_sound(trained, inspect: Inspect) -> None:
     report = inspect(trained.proto())
-    assert failed(report) == set()
+    assert failed(report) == failed(inspect(sound())) == set()
     assert len(report.checks) == len({check.name for check in report.checks}) == 14
     assert report.facts.opsets == {"ai.onnx": 18}
     assert report.facts.nodes == trained.export.facts.nodes == sum(report.facts.operators.values())
@@ -198,16 +148,16 @@ def test_structure_passes_when_the_model_is_sound(trained, inspect: Inspect) -> 
     assert report.facts.outputs == {"logits": "float[batch, 10]"}
 
 
-def test_structure_has_a_defective_model_for_each_check_when_all_are_listed(trained, inspect: Inspect) -> None:
-    checks = {check.name.removeprefix("structure.") for check in inspect(trained.proto()).checks}
-    assert checks == {check for check, _ in DEFECTS.values()}
+def test_structure_has_a_defective_model_for_each_check_when_all_are_listed(inspect: Inspect) -> None:
+    checks = {check.name.removeprefix("structure.") for check in inspect(sound()).checks}
+    assert checks == {check for _, check, _ in DEFECTS.values()}
 
 
 @pytest.mark.parametrize("content", [0.1, 0.5, 0.9, 0.999, b"", b"hello", b"\x00" * 100])
 def test_structure_breaks_or_fails_when_the_file_is_truncated_or_something_else(
-    trained, inspect: Inspect, content: float | bytes
+    inspect: Inspect, content: float | bytes
 ) -> None:
-    whole = trained.path.read_bytes()
+    whole = sound().SerializeToString()
     try:
         report = inspect(whole[: int(content * len(whole))] if isinstance(content, float) else content)
     except StageError as error:
@@ -216,37 +166,30 @@ def test_structure_breaks_or_fails_when_the_file_is_truncated_or_something_else(
         assert {"checker_errors", "runtime_errors"} <= failed(report)
 
 
-def test_structure_refuses_what_an_older_runtime_would_not_take(trained, inspect: Inspect) -> None:
-    assert failed(inspect(trained.proto(), max_opset=17)) == {"max_opset"}
-    assert failed(inspect(trained.proto(), max_ir_version=7)) == {"max_ir_version"}
+def test_structure_refuses_what_an_older_runtime_would_not_take(inspect: Inspect) -> None:
+    assert failed(inspect(sound(), max_opset=17)) == {"max_opset"}
+    assert failed(inspect(sound(), max_ir_version=7)) == {"max_ir_version"}
 
 
-def test_structure_accepts_dropout_when_training_mode_is_a_constant_false(trained, inspect: Inspect) -> None:
-    proto = trained.proto()
-    dropout(proto, training=0)
+def test_training_mode_of_dropout_may_only_be_a_constant_false(inspect: Inspect) -> None:
+    text = "<float ratio = {0.5}, bool on = {0}> { [drop] dropped = Dropout(f, ratio, on) }"
+    proto = faulty_models.insert(sound(), 6, text)
     assert failed(inspect(proto)) == set()
-
-
-def test_structure_fails_when_the_training_mode_of_dropout_is_computed(trained, inspect: Inspect) -> None:
-    proto = trained.proto()
-    dropout(proto)
-    onnx_text.extend(proto, "{ computed = Not(t) }", 0)
-    proto.graph.node[1].input[2] = "computed"
+    onnx_text.extend(proto, "{ computed = Not(on) }", 0)
+    next(node for node in proto.graph.node if node.name == "drop").input[2] = "computed"
     assert "training_nodes" in failed(inspect(proto))
 
 
-def test_structure_accepts_an_operator_when_the_model_brings_its_function(trained, inspect: Inspect) -> None:
-    proto = trained.proto()
-    insert(proto, "{ doubled = my.company.Twice(input) }")
-    header = f'<domain: "my.company", opset_import: ["": {proto.opset_import[0].version}]>'
+def test_structure_accepts_an_operator_when_the_model_brings_its_function(inspect: Inspect) -> None:
+    proto = with_node("{ doubled = my.company.Twice(a) }")
+    header = '<domain: "my.company", opset_import: ["": 18]>'
     proto.functions.append(parser.parse_function(header + "Twice (x) => (y) { y = Add(x, x) }"))
-    proto.opset_import.append(helper.make_opsetid("my.company", 1))
     assert failed(inspect(proto)) == set()
 
 
-def test_structure_accepts_external_data_when_it_lies_beside_the_model(trained, workspace) -> None:
+def test_structure_accepts_external_data_when_it_lies_beside_the_model(workspace) -> None:
     out = workspace()
     path = out.folder / "model.onnx"
-    onnx.save(trained.proto(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(sound(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     model = out.store_file(path, out.folder / "weights.bin")
     assert failed(structure(StructureConfig(), out, model=model)) == set()

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.directory_index import DirectoryIndex
 from gauntlet.datasets.image_arrays import ImageTransform
+from gauntlet.datasets.image_files import ScannedImage, scan
 from gauntlet.datasets.image_folder import ImageFolder, file_split
-from gauntlet.datasets.image_scan import ScannedImage, scan
 from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import padded_boxes

@@ -10,8 +10,8 @@ from PIL import Image, ImageOps
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import DirectoryIndex, index_images
+from gauntlet.datasets.image_files import ScannedImage, scan
 from gauntlet.datasets.image_folder import ImageFolder, file_split
-from gauntlet.datasets.image_scan import ScannedImage, scan
 from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import IGNORED_PIXEL

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Size
 
 Floats = npt.NDArray[np.float64]

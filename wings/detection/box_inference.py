@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one, within_unit
 from wings.detection.box_decoding import decode_boxes
 from wings.detection.suppressed_inference import CORNERS, infer_suppressed

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Size, within_unit
 from wings.detection.box_decoding import EDGES
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gauntlet.bundle.bundle import CONTRACT, MODEL, Bundle
 from gauntlet.bundle.delivery import made_complete, require_portable
-from gauntlet.bundle.golden_check import differences
+from gauntlet.bundle.loading import differences
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.model_file import model_files

@@ -12,7 +12,7 @@ import onnx.parser
 
 from gauntlet.bundle.bundle import CONTRACT, Bundle
 from gauntlet.bundle.delivery import made_complete, require_portable
-from gauntlet.bundle.golden_check import differences
+from gauntlet.bundle.loading import differences
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.onnx_model.model_file import read_model

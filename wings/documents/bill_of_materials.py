@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from gauntlet.bundle.contract import Contract
-from gauntlet.bundle.evidence import winner_of
+from gauntlet.bundle.provenance import winner_of
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.core.signature import TensorSpec
 

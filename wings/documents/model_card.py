@@ -15,7 +15,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gauntlet.bundle.contract import Contract
-from gauntlet.bundle.evidence import evaluation, gates_of, lineage, winner_of
+from gauntlet.bundle.provenance import evaluation, gates_of, lineage, winner_of
 from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec

@@ -165,7 +165,7 @@ def profile_execution(
             model,
             level=target.level,
             threads=target.threads or threads,
-            parallel=target.inter_op_threads is not None,
+            inter_op_threads=target.inter_op_threads,
             arena=target.arena,
             settings=target.settings(),
             save_to=optimized,

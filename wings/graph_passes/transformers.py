@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 import onnx
 from pydantic import Field
 
-from gauntlet.onnx_model.attention import has_attention
 from gauntlet.onnx_model.graph import opset_versions
+from gauntlet.onnx_model.recognition import has_attention
 from tasks.optimize.in_memory_pass import InMemoryPass
 
 CONTRIB = "com.microsoft"

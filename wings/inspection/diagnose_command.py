@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
+from flows.cli.report_tables import plain_table
 from flows.cli.shared import counted, existing_file, plain
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import milliseconds, number, printable, size
@@ -25,7 +27,6 @@ from wings.inspection.library.diagnosis.findings import (
     FixResult,
 )
 from wings.inspection.library.diagnosis.target_support import TargetSupport, check_targets, onnx_targets
-from wings.inspection.target_support_table import print_target_support
 
 MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
 
@@ -160,3 +161,34 @@ def _print_next_step(console: Console, options: argparse.Namespace, diagnosis: D
         words = ["gauntlet", "diagnose", options.model, "--fix", str(Path(options.model).with_suffix(".fixed.onnx"))]
         words += [word for name, value in hints.items() if value for word in (f"--{name}", value)]
         console.print(f"Fix it with: {plain(shlex.join(words))}", highlight=False, soft_wrap=True)
+
+
+def print_target_support(console: Console, support: Sequence[TargetSupport]) -> None:
+    """Print what each target takes of the model, and what happens to the rest."""
+    table = plain_table()
+    table.add_column("target", no_wrap=True)
+    table.add_column("takes", no_wrap=True, justify="right")
+    table.add_column("expected", overflow="fold")
+    for row in support:
+        takes = "" if row.nodes is None else f"{row.nodes - row.nodes_elsewhere}/{row.nodes}"
+        text, style = _expected(row)
+        table.add_row(row.target, takes, Text(printable(text)), style=style)
+    console.print()
+    console.print(table)
+
+
+def _expected(row: TargetSupport) -> tuple[str, str]:
+    """Return the last column of a row, and its style."""
+    source = f" ({row.source})" if row.source else ""
+    if row.unknown is not None:
+        return f"not known here: {row.unknown}", "dim"
+    if row.refused is not None:
+        return f"refuses the model: {row.refused}{source}", "red"
+    if not row.elsewhere:
+        return f"every node runs there{source}", ""
+    parts = (
+        f"{counted(sum(operators.values()), 'node')} on {place}: "
+        + ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(operators.items()))
+        for place, operators in row.elsewhere.items()
+    )
+    return "; ".join(parts) + source, "yellow"

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from configs.brought_data import IMAGENET
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.directory_index import index_directory, index_images, printable_name
+from gauntlet.datasets.image_files import scan
 from gauntlet.datasets.image_folder import ImageFolder, file_split
-from gauntlet.datasets.image_scan import scan
+from gauntlet.datasets.normalized_images import IMAGENET
 from gauntlet.metrics.error_metrics import predicted_classes
 
 IMAGES, CLEARLY = 16, 5
 """Images that are tried, and how many more must be right for another preprocessing to be proposed."""
 CAFFE = {"mean": [103.939 / 255, 116.779 / 255, 123.68 / 255], "std": [1 / 255] * 3}
 ALTERNATIVES: dict[str, dict[str, Any]] = {
-    "ImageNet's mean and std": {**IMAGENET},
+    "ImageNet's mean and std": {name: [*values] for name, values in IMAGENET.items()},
     "values from 0 to 1": {"mean": [0.0], "std": [1.0]},
     "values from -1 to 1": {"mean": [0.5], "std": [0.5]},
     "values from 0 to 255": {"mean": [0.0], "std": [1 / 255]},

@@ -11,8 +11,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, first_samples
 from gauntlet.datasets.splits import Split
-from gauntlet.metrics.paired_accuracy import drop_interval
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange, drop_interval
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.resources import parallel_calls_and_threads

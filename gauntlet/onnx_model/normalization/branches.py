@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from gauntlet.onnx_model.graph import all_nodes, constants, inferred_shapes
-from gauntlet.onnx_model.normalization.ir_passes import run_passes
+from gauntlet.onnx_model.normalization.order import run_passes
 
 MAX_ROUNDS = 8
 """A branch may hold further If nodes, which become constant one level at a time."""

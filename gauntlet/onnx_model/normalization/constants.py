@@ -6,7 +6,7 @@ import onnx
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from gauntlet.onnx_model.graph import all_nodes
-from gauntlet.onnx_model.normalization.ir_passes import run_passes
+from gauntlet.onnx_model.normalization.order import run_passes
 
 
 def lift_constants(proto: onnx.ModelProto) -> str:

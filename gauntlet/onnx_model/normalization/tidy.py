@@ -9,7 +9,7 @@ from onnx_ir.passes.common import NameFixPass, RemoveUnusedFunctionsPass, Remove
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_graphs, all_nodes, replace_model
 from gauntlet.onnx_model.model_file import bodies
-from gauntlet.onnx_model.normalization.ir_passes import run_passes
+from gauntlet.onnx_model.normalization.order import run_passes
 
 
 def remove_unused(proto: onnx.ModelProto) -> str:

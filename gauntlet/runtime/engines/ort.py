@@ -26,7 +26,7 @@ TYPES = {"float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64"}
 ONE_BY_ONE = {CPU, "CUDAExecutionProvider"}
 """Providers that run node by node; the others compile parts of the graph."""
 MEMORY_OPTIONS = ("arena", "memory_pattern")
-SESSION_OPTIONS = ("level", "threads", "parallel", "inter_op_threads", "others", *MEMORY_OPTIONS)
+SESSION_OPTIONS = ("level", "threads", "inter_op_threads", "others", *MEMORY_OPTIONS)
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
 CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
 """The device's message, which follows 400 characters of ONNX Runtime's source, and the loader's."""

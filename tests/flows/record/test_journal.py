@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.record.journal import Journal
-from flows.record.result_cache import ResultCache
+from flows.record.work import ResultCache
 from gauntlet.core.artifact import Store
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report

@@ -16,8 +16,7 @@ from configs.schema import PipelineConfig
 from flows.record.environment import package_versions
 from flows.record.home import Home, new_run_id
 from flows.record.report_files import PARETO_FILE, REPORT_FILES
-from flows.record.run import CANCELLED, INTERRUPTED, Run
-from flows.record.saved_run import restore_run
+from flows.record.run import CANCELLED, INTERRUPTED, Run, restore_run
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate, contenders_of
 from gauntlet.core.errors import GateFailed, StageError

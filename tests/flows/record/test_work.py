@@ -16,9 +16,8 @@ import pytest
 from flows.record import locks
 from flows.record.cache_key import cache_key
 from flows.record.home import Home
-from flows.record.input_files import input_files
 from flows.record.journal import WAITED, Journal, waited_s, work_clock
-from flows.record.work import Work
+from flows.record.work import Work, input_files
 from gauntlet.calibration.methods import MinMax
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report

@@ -15,7 +15,6 @@ from frameworks.jax.classifier_training import FlaxTraining
 from frameworks.jax.network import GPU_PLUGINS
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
@@ -81,14 +80,6 @@ def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, dig
     assert np.isnan(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training images"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
-
-
-def test_train_refuses_the_data_when_samples_are_no_pictures(workspace: Callable[..., Workspace]) -> None:
-    split = ArraySplit({"input": np.zeros((20, 4), np.float32)}, np.zeros(20, np.int64))
-    spec = TensorSpec(name="input", dtype="float32", shape=("batch", 4))
-    signature = Signature(inputs=(spec,), outputs=(), layout="none", labels=("a", "b"))
-    with pytest.raises(StageError, match=r"flax takes images; the data has samples of shape \(4,\)"):
-        FlaxTraining().fit(dict.fromkeys(SIZES, split), signature, workspace())
 
 
 class Stopped(Exception):  # noqa: N818 - not an error

@@ -15,7 +15,6 @@ from frameworks.keras.model import from_network
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import HogFeatures
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
@@ -112,12 +111,6 @@ def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, dig
     assert not np.isfinite(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training images"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
-
-
-def test_train_refuses_vectors_in_one_sentence(workspace: Callable[..., Workspace]) -> None:
-    data = Digits(image_size=8, hog=HogFeatures(pixels_per_cell=2)).load()
-    with pytest.raises(StageError, match="takes images; the data has samples of shape"):
-        KerasTraining.model_validate(TINY).fit(data.splits, data.signature, workspace())
 
 
 class Stopped(Workspace):

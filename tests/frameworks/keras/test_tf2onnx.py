@@ -9,9 +9,8 @@ import onnx
 import pytest
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
-from frameworks.keras.saved_model import SavedModel
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from frameworks.keras.tf2onnx import Tf2Onnx
+from frameworks.keras.tf2onnx import SavedModel, Tf2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
@@ -285,11 +284,3 @@ def test_export_is_refused_by_the_operator_that_onnx_does_not_have(bring: Bring,
     source, out = bring(SavedModelFolder(trust=True, model=tmp_path / "gamma"), {"row": rows}, "none")
     with pytest.raises(StageError, match=r"tf2onnx .* cannot convert Lgamma\. Fix: use layers without it, or"):
         exported(SavedModel(), source, out)
-
-
-def test_export_is_refused_in_one_sentence_when_tf2onnx_fails(bring: Bring, model_file: Path) -> None:
-    source, out = bring(KerasModel(model=model_file), {"input": PICTURES})
-    with pytest.raises(StageError, match=r"tf2onnx .* cannot convert the model"):
-        Tf2Onnx.model_construct(opset=99).write(
-            out.path(source.artifacts["model"]), source.facts.signature, out.folder / "x.onnx"
-        )

@@ -15,7 +15,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from tasks.evaluate import EvaluateConfig, EvaluateFacts, evaluate
-from tasks.evaluate.cross_validation import summarize
+from tasks.evaluate.facts import summarize
 
 SIGNATURE = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=("a", "b", "c"))
 Validate = Callable[..., Report[EvaluateFacts]]

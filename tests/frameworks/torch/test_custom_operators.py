@@ -18,7 +18,7 @@ from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.artifact import Artifact, sha256_of
-from gauntlet.core.errors import ConfigError, PipelineError, StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import OperatorLibrary, Signature
 from gauntlet.core.user_code import UserFunction
 from gauntlet.core.workspace import Workspace
@@ -161,15 +161,6 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
     with WorkerClient() as worker:  # a process of its own
         assert worker.load(out.path(smaller), out.folder / "inputs.npz", 1, 60)["load_ms"] > 0
         assert worker.run(1, 1, 60)["samples_ms"]
-
-
-def test_worker_tells_the_operator_when_the_library_is_missing(brought: Brought, workspace: Make) -> None:
-    out = workspace(brought.out.store)
-    model = brought.export(out, brought.torchscript)
-    golden = Golden.load(out.path(brought.golden))
-    np.savez(out.folder / "inputs.npz", **golden.real.inputs)
-    with WorkerClient() as worker, pytest.raises(PipelineError, match="NegPos"):
-        worker.load(out.path(model), out.folder / "inputs.npz", 1, 60)
 
 
 def test_libraries_are_forgotten_when_the_run_is_over(tmp_path: Path, trained) -> None:

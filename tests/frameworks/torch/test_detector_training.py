@@ -7,10 +7,8 @@ import pytest
 import torch
 from scene_training import Scenes, prepare_scenes
 
-from frameworks.torch.dense_training import DenseTraining
-from frameworks.torch.detection_loop import TorchDetectionLoop
+from frameworks.torch.dense_training import AveragedLoop, DenseTraining
 from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
-from frameworks.torch.network import load_network, run_network
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
@@ -52,15 +50,15 @@ def test_detector_learns_and_its_loss_falls(prepared: Scenes, fitted: Report[Tra
 def test_interrupted_training_ends_at_the_same_weights(
     prepared: Scenes, fitted: Report[TrainFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validate, calls = TorchDetectionLoop._validate, []
+    validate, calls = AveragedLoop._validate, []
 
-    def interrupted(loop: TorchDetectionLoop) -> tuple[float, float]:
+    def interrupted(loop: AveragedLoop) -> tuple[float, float]:
         calls.append(loop)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return validate(loop)
 
-    monkeypatch.setattr(TorchDetectionLoop, "_validate", interrupted)
+    monkeypatch.setattr(AveragedLoop, "_validate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepared.fit(tmp_path / "train", epochs=4)
     resumed = prepared.fit(tmp_path / "train", epochs=4)
@@ -93,14 +91,6 @@ def test_exported_detector_has_scores_and_distances_apart(
         outputs = session.run(["scores", "distances"], {"input": real.inputs["input"][:size]})
         for output, name in zip(outputs, ("scores", "distances"), strict=True):
             np.testing.assert_allclose(output, real.outputs[name][:size], atol=1e-4)
-
-
-def test_stored_network_computes_what_was_recorded(prepared: Scenes, fitted: Report[TrainFacts]) -> None:
-    network, _ = load_network(prepared.store.path(fitted.artifacts["model"]))
-    real = Golden.load(prepared.store.path(fitted.artifacts["golden"])).real
-    outputs = run_network(network, [real.inputs["input"]])
-    for array, name in zip(outputs, ("scores", "distances"), strict=True):
-        np.testing.assert_allclose(array, real.outputs[name], atol=1e-5)
 
 
 def test_data_without_boxes_is_refused(prepared: Scenes, tmp_path: Path) -> None:

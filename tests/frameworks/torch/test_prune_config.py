@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from configs.loader import load
 from configs.schema import PipelineConfig
-from frameworks.torch.structured_pruning import Structured
-from frameworks.torch.unstructured_pruning import Unstructured
+from frameworks.torch.structured_pruning import Structured, Unstructured
 from gauntlet.core.errors import ConfigError
 
 QUANTIZE = [{"kind": "static"}, {"kind": "dynamic"}]

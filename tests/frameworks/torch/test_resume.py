@@ -88,8 +88,8 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_killed_twice(start, tmp
 STEPS = """
 import json, resource
 import psutil, torch
-from frameworks.torch.freed_memory import freed_memory_kept
-from frameworks.torch.segmentation_loop import segmentation_loss
+from frameworks.torch.training_loop import freed_memory_kept
+from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.segmenter import SegmenterSpec
 
 network = SegmenterSpec(channels=3, classes=11).build()

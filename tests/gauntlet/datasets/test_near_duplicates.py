@@ -13,9 +13,8 @@ from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.near_duplicates import similar_pairs
+from gauntlet.datasets.near_duplicates import fingerprint, normalized_thumbnails, similar_pairs
 from gauntlet.datasets.npz_arrays import NpzArrays
-from gauntlet.images.perceptual_hash import fingerprint
 from tasks.data import DataFacts, data
 
 Made = Callable[..., Report[DataFacts]]
@@ -103,3 +102,15 @@ def test_vectors_are_no_images(tmp_path: Path, workspace: Callable[..., Workspac
         np.savez(tmp_path / f"{name}.npz", x=np.random.default_rng(len(name)).random((6, 9)))
     report = data(NpzArrays(path=tmp_path, layout="none"), workspace())
     assert "data.max_near_duplicates" not in [check.name for check in report.checks]
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    first, second = normalized_thumbnails((fingerprint(one), fingerprint(other)))
+    return float(first @ second)
+
+
+def test_even_image_resembles_nothing_and_values_that_are_no_numbers_do_no_harm() -> None:
+    even = np.full((20, 20, 3), 7, np.uint8)
+    assert correlation(even, even) == 0
+    assert correlation(even, photograph(0)) == 0
+    assert len(fingerprint(np.full((4, 4), np.nan)).thumbnail) == 256

@@ -256,8 +256,3 @@ def test_whole_numbers_are_classes_as_floats_too(tmp_path: Path, settings: dict[
     dataset = NpzArrays(path=tmp_path / "all.npz", **settings).load()
     assert (dataset.signature.task, len(dataset.signature.labels)) == ("classification", 3)
     assert dataset.splits["test"].labels.dtype == np.int64
-
-
-def test_whole_numbers_as_floats_are_values_where_nothing_says_that_they_are_classes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) % 3 * 1.0)
-    assert NpzArrays(path=tmp_path / "all.npz").load().signature.task == "regression"

@@ -5,7 +5,7 @@ import onnx_text
 import pytest
 import transformer_models
 
-from gauntlet.onnx_model.attention import has_attention
+from gauntlet.onnx_model.recognition import has_attention
 
 ATTENTION = {
     "scaled and masked": """

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from problem_samples import problem, sample
 
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
-from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, Task, TensorSpec
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy

@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 
 from gauntlet.core.artifact import Store
-from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.core.signature import HogFeatures, Preprocessing, Signature, TensorSpec
+from gauntlet.core.signature import BoxDecoding, HogFeatures, Preprocessing, Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.problems import problem_of

@@ -20,32 +20,10 @@ def test_interval_brackets_its_estimate_when_there_are_enough_values(values: lis
     assert min(values) <= low <= centre <= high <= max(values)
 
 
-@given(values=VALUES, seed=st.integers(0, 100))
-def test_interval_is_the_same_when_values_are_shuffled(values: list[float], seed: int) -> None:
-    assert median_shift_interval(np.random.default_rng(seed).permutation(values)) == median_shift_interval(values)
-
-
-@given(values=VALUES, power=st.integers(-6, 6), shift=st.integers(-100, 100))
-def test_interval_moves_with_the_values_when_these_are_scaled_and_shifted(
-    values: list[float], power: int, shift: int
-) -> None:
-    factor = 2.0**power
-    moved = median_shift_interval([factor * (v + shift) for v in values])
-    assert moved == tuple(factor * (v + shift) for v in median_shift_interval(values))
-
-
 @given(values=VALUES)
 def test_interval_is_mirrored_when_the_two_models_change_places(values: list[float]) -> None:
     centre, low, high = median_shift_interval(values)
     assert median_shift_interval([-v for v in values]) == (-centre, -high, -low)
-
-
-@given(values=VALUES)
-def test_interval_is_wider_when_the_confidence_is_higher(values: list[float]) -> None:
-    _, low, high = median_shift_interval(values, 0.8)
-    _, lower, higher = median_shift_interval(values, 0.99)
-    assert lower <= low
-    assert high <= higher
 
 
 @pytest.mark.parametrize("n", range(1, 6))
@@ -75,14 +53,6 @@ def test_interval_is_hardly_moved_when_one_round_in_eight_is_wild() -> None:
     wild[:2] = 1.5
     assert median_shift_interval(wild)[2] < median_shift_interval(quiet)[2] + 0.01
     assert abs(median_shift_interval(wild)[0] - median_shift_interval(quiet)[0]) < 0.005
-
-
-def test_interval_is_quick_enough_when_there_are_as_many_rounds_as_allowed() -> None:
-    values = np.random.default_rng(0).normal(0.05, 0.1, 1000)
-    centre, low, high = median_shift_interval(values)
-    assert low < 0.05 < high
-    assert high - low == pytest.approx(4 * 0.1 / math.sqrt(1000), rel=0.15)
-    assert abs(centre - values.mean()) < 0.002
 
 
 def test_rounds_to_resolve_are_about_enough_when_they_are_run() -> None:

@@ -212,9 +212,3 @@ def test_target_that_is_unavailable_says_why(examiner: TargetExaminer, monkeypat
     monkeypatch.setattr(OrtCpu, "unavailable", lambda _: "no such processor")
     found = examiner.examine("fp32", OrtCpu())
     assert (found.status, found.reason) == ("unavailable", "no such processor")
-
-
-def test_reference_that_cannot_run_is_refused(tmp_path: Path, inputs: Path) -> None:
-    (tmp_path / "broken.onnx").write_bytes(b"broken")
-    with pytest.raises(StageError, match=r"broken\.onnx: not a readable"):
-        TargetExaminer.from_models({"fp32": tmp_path / "broken.onnx"}, inputs, PLAN)

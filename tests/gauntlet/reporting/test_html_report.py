@@ -1,6 +1,9 @@
+import json
+import math
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 from recorded_facts import with_facts
 
@@ -114,11 +117,34 @@ def test_the_page_asks_for_nothing(passed):
     assert re.findall(r'(?:src|href)="(?!#)([^"]*)"', page) == ["data:,", "http://127.0.0.1:5000/#/experiments/1"]
 
 
-def test_foreign_text_is_escaped(passed):
-    evil = '"><script>alert(1)</script>'
-    page = render_html(passed.replace(name=evil, reason=evil, winner=evil, environment={evil: evil}))
+EVIL = '"><script>a|b\n|c|\x00{{ 7*7 }}</style><!--'
+
+
+def test_foreign_text_is_escaped_wherever_it_stands(passed):
+    checks = tuple(
+        check.replace(name=EVIL, detail=EVIL, remedy=EVIL, override=EVIL, unit=EVIL)
+        for check in passed.stage("evaluate").checks
+    )
+    stages = tuple(entry.replace(checks=checks) if entry.stage == "evaluate" else entry for entry in passed.stages)
+    candidates = tuple(each.replace(name=EVIL, parent=EVIL, reason=EVIL) for each in passed.candidates)
+    texts = {"name": EVIL, "reason": EVIL, "winner": EVIL, "environment": {EVIL: EVIL}, "links": {EVIL: EVIL}}
+    report = passed.replace(**texts, stages=stages, candidates=candidates)
+    page, text = render_html(report), render_markdown(report)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+    assert "<!--" not in page
+    assert "\x00" not in page
+    assert page.count("</style>") == 1
+    assert "<" not in text
+    for block in text.split("\n\n"):
+        rows = [line for line in block.split("\n") if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows}) <= 1
+        assert len(rows) in {0, len(block.rstrip("\n").split("\n"))}
+
+
+def test_report_with_infinite_seconds_fits_its_schema(passed):
+    report = passed.replace(seconds=math.inf)
+    jsonschema.validate(json.loads(report.model_dump_json()), type(passed).model_json_schema(mode="serialization"))
 
 
 def test_tables_have_scopes_and_drawings_have_words(passed):

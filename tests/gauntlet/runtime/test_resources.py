@@ -18,40 +18,48 @@ from gauntlet.runtime.resources import (
 PHYSICAL = psutil.virtual_memory().total
 
 
-def write(root: Path, **files: str) -> Path:
+V1 = "cpu/cpu.cfs_quota_us"
+PERIOD = {"cpu/cpu.cfs_period_us": "100000\n"}
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = root / name.replace("__", "/").replace("cpu_max", "cpu.max").replace("cpu_cfs", "cpu.cfs")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     return root
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"),
-    [("max 100000\n", None), ("200000 100000\n", 2.0), ("150000 100000\n", 1.5), ("25000 50000", 0.5)],
+    ("files", "cores"),
+    [
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "200000 100000\n"}, 2.0),
+        ({"cpu.max": "25000 50000"}, 0.5),
+        ({V1: "-1\n"} | PERIOD, None),
+        ({V1: "50000\n"} | PERIOD, 0.5),
+        ({"cpu.max": "100000 100000", V1: "400000"} | PERIOD, 1.0),  # version 2 counts
+        ({"cpu.max": "", V1: "400000"} | PERIOD, 4.0),  # and where it is malformed, version 1
+        ({}, None),
+        ({"cpu.max": "max"}, None),
+        ({V1: "400000"}, None),
+    ],
 )
-def test_quota_is_read_when_cgroup_is_version_2(tmp_path: Path, text: str, cores: float | None) -> None:
-    assert cgroup_quota_cores(write(tmp_path, cpu_max=text)) == cores
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("-1\n", None), ("400000\n", 4.0), ("50000\n", 0.5)])
-def test_quota_is_read_when_cgroup_is_version_1(tmp_path: Path, quota: str, cores: float | None) -> None:
-    write(tmp_path, cpu__cpu_cfs_quota_us=quota, cpu__cpu_cfs_period_us="100000\n")
-    assert cgroup_quota_cores(tmp_path) == cores
+def test_quota_is_read_in_both_versions_of_cgroup(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
+    assert cgroup_quota_cores(write(tmp_path, files)) == cores
 
 
 def test_quota_is_the_least_of_all_groups_above_when_version_2_nests_them(tmp_path: Path) -> None:
-    write(tmp_path, user__cpu_max="max 100000", user__job__cpu_max="150000 100000", user__job__step__cpu_max="4 1")
+    nested = {"cpu.max": "max 100000", "job/cpu.max": "150000 100000", "job/step/cpu.max": "4 1"}
+    write(tmp_path / "user", nested)
     membership = tmp_path / "cgroup"
     membership.write_text("9:name=systemd:/x\n0::/user/job/step\n")
     assert cgroup_quota_cores(tmp_path, membership) == 1.5
     membership.write_text("0::/another/machine/s\n")  # a container that sees the host's names, and its own root only
-    assert cgroup_quota_cores(write(tmp_path, cpu_max="300000 100000"), membership) == 3.0
+    assert cgroup_quota_cores(write(tmp_path, {"cpu.max": "300000 100000"}), membership) == 3.0
 
 
 def test_quota_is_the_least_of_all_groups_above_when_version_1_nests_them(tmp_path: Path) -> None:
-    period = {"cpu__job__cpu_cfs_period_us": "100000", "cpu__cpu_cfs_period_us": "100000"}
-    write(tmp_path, **period, cpu__job__cpu_cfs_quota_us="200000", cpu__cpu_cfs_quota_us="-1")
+    write(tmp_path, {V1: "-1", "cpu/job/cpu.cfs_quota_us": "200000", "cpu/job/cpu.cfs_period_us": "100000"} | PERIOD)
     (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/job\n")
     assert cgroup_quota_cores(tmp_path, tmp_path / "cgroup") == 2.0
 
@@ -60,21 +68,6 @@ def test_quota_is_the_least_of_all_groups_above_when_version_1_nests_them(tmp_pa
 def test_threads_never_exceed_the_quota(monkeypatch, quota: float | None, threads_used: int | None) -> None:
     monkeypatch.setattr(resources, "cgroup_quota_cores", lambda: quota)
     assert usable_threads() == (threads_used or len(os.sched_getaffinity(0)))
-
-
-def test_quota_is_version_2s_when_both_are_there(tmp_path: Path) -> None:
-    write(tmp_path, cpu_max="100000 100000", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
-    assert cgroup_quota_cores(tmp_path) == 1.0
-
-
-def test_quota_is_version_1s_when_version_2s_file_is_malformed(tmp_path: Path) -> None:
-    write(tmp_path, cpu_max="", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
-    assert cgroup_quota_cores(tmp_path) == 4.0
-
-
-@pytest.mark.parametrize("files", [{}, {"cpu_max": ""}, {"cpu_max": "max"}, {"cpu__cpu_cfs_quota_us": "400000"}])
-def test_quota_is_none_when_files_are_missing(tmp_path: Path, files: dict[str, str]) -> None:
-    assert cgroup_quota_cores(write(tmp_path, **files)) is None
 
 
 def test_threads_are_within_the_affinity_mask_when_asked_on_this_machine() -> None:
@@ -98,13 +91,6 @@ def test_lanes_share_the_threads_when_many_samples_wait(
     assert count * each <= usable
 
 
-def write_files(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
 @pytest.mark.parametrize(
     ("files", "usable"),
     [
@@ -124,7 +110,7 @@ def test_usable_memory_is_the_least_of_the_machine_and_of_all_groups(
 ) -> None:
     membership = tmp_path / "membership"
     membership.write_text("4:memory:/pod\n1:cpu:/\n0::/job/step\n")
-    assert usable_memory_bytes(write_files(tmp_path, files), membership) == usable
+    assert usable_memory_bytes(write(tmp_path, files), membership) == usable
 
 
 def test_usable_memory_is_the_machines_when_nobody_tells_the_group(tmp_path: Path) -> None:

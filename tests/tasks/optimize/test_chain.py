@@ -17,8 +17,7 @@ from gauntlet.runtime.session import open_session
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import OrtGraph, PythonPass
-from tasks.optimize.latency_check import _outer, speed_ratio
-from tasks.optimize.verified_pass import PassFacts
+from tasks.optimize.verified_pass import PassFacts, _outer, speed_ratio
 
 Own = Callable[[str], PythonPass]
 

@@ -10,9 +10,8 @@ from calibrated_recipes import quantized
 from random_boxes import CLASSES, imperfect, objects
 
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.splits import ArraySplit

@@ -144,26 +144,6 @@ def test_bench_is_refused_in_one_line(folder: Path, arguments: list[str], code: 
     assert len([line for line in done.stderr.splitlines() if line.startswith("gauntlet")]) == 1
 
 
-@pytest.mark.parametrize("function", [False, True])
-def test_bench_refuses_external_data_outside_the_folder(folder: Path, *, function: bool) -> None:
-    (folder / "secret.bin").write_bytes(bytes(8))
-    (folder / "models").mkdir()
-    inner = "y = own.F(x)" if function else "c = Constant <value = float[1,2] {1.0, 2.0}> () y = Add(x, c)"
-    proto = onnx.parser.parse_model(
-        f"""<ir_version: 9, opset_import: ["" : 17, "own" : 1]> g (float[1,2] x) => (float[1,2] y) {{ {inner} }}
-        <domain: "own", opset_import: ["" : 17]> F (a) => (b) {{ c = Constant <value = float[1,2] {{1.0, 2.0}}> ()
-        b = Add(a, c) }}"""
-    )
-    tensor = (proto.functions[0] if function else proto.graph).node[0].attribute[0].t
-    tensor.ClearField("float_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../secret.bin")
-    (folder / "models" / "m.onnx").write_bytes(proto.SerializeToString())
-    done = called(folder, "bench", "models/m.onnx", "--batch", "1", *QUICK)
-    assert done.returncode == 3
-    assert "m.onnx: its external data '../secret.bin' is missing, or outside" in done.stderr
-
-
 @pytest.mark.slow
 def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
     (folder / "broken.onnx").write_bytes(b"nothing")

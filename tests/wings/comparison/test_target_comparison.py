@@ -19,7 +19,6 @@ from gauntlet.targets import OpenVino, OrtCpu
 from gauntlet.targets.base import BaseTarget, Precision
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
-from wings.providers.accelerators import OrtCuda
 
 PLAN = Plan(batch_sizes=(1, 3), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 
@@ -87,17 +86,6 @@ def test_only_what_is_what_it_says_is_ranked(tmp_path: Path, model: Path, monkey
     assert [check.name for check in truth.checks] == ["target.macs_share", "target.sqnr", "target.repeatability"]
     assert {batch: len(times) for batch, times in by_name["cnn on ort-cpu"].round_medians_ms.items()} == {1: 6, 3: 6}
     assert BenchResult.model_validate_json(found.model_dump_json()).pairs[0].rows == found.pairs[0].rows
-
-
-def test_cuda_that_is_the_cpu_is_never_ranked(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where nobody had asked whether it is available."""
-    if OrtCuda().unavailable() is None:
-        pytest.skip("CUDA runs here")
-    monkeypatch.setattr(OrtCuda, "unavailable", lambda _: None)
-    found = go(tmp_path, {"cnn": model}, OrtCuda(), OrtCpu())
-    assert [pair.status for pair in found.pairs] == ["failed", "measured"]
-    assert "target.macs_share: 0 must be >= 0.99" in found.pairs[0].reason
-    assert found.reference == "cnn on ort-cpu"
 
 
 def test_next_pair_is_the_reference_when_the_first_breaks_in_the_race(tmp_path: Path, model: Path) -> None:

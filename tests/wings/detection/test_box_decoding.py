@@ -8,7 +8,7 @@ import pytest
 from onnxruntime import InferenceSession
 from pydantic import ValidationError
 
-from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.signature import BoxDecoding
 from wings.detection.box_decoding import decode_boxes, has_form, suppress
 
 SIZE = (64, 96)

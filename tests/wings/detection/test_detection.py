@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from random_boxes import CLASSES, imperfect, objects
 
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks

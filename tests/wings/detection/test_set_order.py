@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.ragged import joined_samples
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import BoxDecoding, Signature
 from gauntlet.metrics.output_comparison import Tolerances, output_difference
 from wings.detection.set_order import in_expected_order
 

@@ -12,9 +12,8 @@ from small_images import write_pictures
 
 from configs.brought_model import infer_config
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.signature import Signature, signature_from_graph
+from gauntlet.core.signature import BoxDecoding, Signature, signature_from_graph
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs

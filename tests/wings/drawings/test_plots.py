@@ -13,8 +13,7 @@ from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.reporting.html_report import render_html
-from tasks.benchmark.candidate_profile import CandidateProfile
-from tasks.benchmark.facts import BenchmarkFacts
+from tasks.benchmark.facts import BenchmarkFacts, CandidateProfile
 from wings.drawings import operator_times, training_curves
 from wings.drawings.score_plots import save_calibration, save_ranking
 

@@ -20,8 +20,7 @@ from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import GraphPass, OrtGraph, PythonPass, apply_pass, halves
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
-from wings.graph_passes.onnxscript import OnnxScript, OnnxScriptRewriter
-from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
+from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxScript, OnnxScriptRewriter, OnnxSim, OnnxSlim
 
 Own = Callable[[str], PythonPass]
 PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))

@@ -9,7 +9,7 @@ from pixel_bundles import SIZES, pixel_bundles, png
 
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.golden_check import golden_differences
+from gauntlet.bundle.loading import golden_differences
 from gauntlet.images.preprocessing import fitting_inputs, preprocess_batch
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.request_log.features import input_statistics

@@ -16,7 +16,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.error_metrics import sqnr_db
-from gauntlet.onnx_model.attention import Operators
+from gauntlet.onnx_model.recognition import Operators
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
 from tasks.quantize import QuantizeConfig, quantize

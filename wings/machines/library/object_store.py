@@ -108,7 +108,7 @@ class ObjectStore(Store):
             MissingArtifact: when the object store lacks it, or has it damaged; then it is removed there.
         """
         place = self.root / artifact.path
-        if not self._was_intact(place):
+        if not (place.is_file() and _state(place) in _intact):
             if not self._is_intact_here(artifact):
                 if place.exists():
                     log.warning("%s is damaged; fetching it again from %s", place, self.address)
@@ -291,9 +291,6 @@ class ObjectStore(Store):
                     output.write(chunk)
 
         self._ask(stream)
-
-    def _was_intact(self, place: Path) -> bool:
-        return place.is_file() and _state(place) in _intact
 
 
 def _folder(artifact: Artifact) -> str:

@@ -4,7 +4,7 @@ Resizing stays with the caller: ONNX Runtime's antialiased `Resize` (1.31) is no
 different sizes could not share a call.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,11 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden
-from gauntlet.images.preprocessing import fitting_inputs
+from gauntlet.datasets.golden import REAL, Golden, GoldenCase
+from gauntlet.datasets.image_arrays import ImageArraySplit
+from gauntlet.datasets.image_files import ImageFileSplit
+from gauntlet.datasets.splits import ArraySplit, Split
+from gauntlet.images.preprocessing import fitting_inputs, restored_pixels
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
 from gauntlet.metrics.output_comparison import OutputDifference, Tolerances, output_difference
 from gauntlet.onnx_model.graph import required_inputs
@@ -30,7 +33,6 @@ from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_gr
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from wings.preprocessing.library.image_input import add_image_input, image_input_obstacle
-from wings.preprocessing.library.pixel_split import pixel_golden, pixel_inputs, pixel_split
 
 MAX_INPUT_ERROR = 1e-6
 """Of the normalized input, over its largest magnitude: both sides compute in float32, in the same order."""
@@ -159,3 +161,29 @@ def _rounding(inputs: NamedArrays, source: Signature) -> float:
     normalized = fitting_inputs(pixel_inputs(inputs, source, "image"), source)[old]
     std = np.reshape(np.array(how.std), (-1, 1, 1) if source.layout == "NCHW" else (-1,))
     return max_abs_error(255 * std * normalized, 255 * std * expected)
+
+
+def pixel_split(split: Split, source: Signature, name: str) -> Split:
+    """Return a split with images, uint8, shape (n, height, width, channels), as the input `name`.
+
+    Stored images and image files are still read when they are needed; inputs that are stored normalized, as `source`
+    describes them, are turned back and rounded.
+    """
+    if isinstance(split, ImageArraySplit | ImageFileSplit):
+        how = split.transform.how.replace(in_graph=True)
+        return replace(split, transform=split.transform.replace(how=how, layout="NHWC", name=name))
+    heads = split.heads if isinstance(split, ArraySplit) else {}
+    return ArraySplit(pixel_inputs(split.take(slice(None)), source, name), split.labels, heads)
+
+
+def pixel_inputs(inputs: NamedArrays, source: Signature, name: str) -> NamedArrays:
+    """Return the images that normalized inputs were, rounded to uint8."""
+    assert source.preprocessing is not None
+    images = restored_pixels(inputs[source.inputs[0].name], source.preprocessing, source.layout)
+    return {name: np.ascontiguousarray(images)}
+
+
+def pixel_golden(golden: Golden, source: Signature, name: str) -> Golden:
+    """Return the source's outputs with the real inputs as images; random inputs are no images, and are left out."""
+    real = GoldenCase(pixel_inputs(golden.real.inputs, source, name), golden.real.outputs)
+    return Golden({REAL: real}, golden.test_outputs, golden.labels)

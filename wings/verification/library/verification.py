@@ -8,7 +8,7 @@ from pydantic import Field, computed_field
 
 from gauntlet.bundle.bundle import Bundle, DamagedBundle, archive
 from gauntlet.bundle.contract import Contract
-from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
+from gauntlet.bundle.loading import GoldenDifference, golden_differences
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number

@@ -10,10 +10,9 @@ from torch_networks import SIGNATURE, write_network
 from frameworks.torch import network as source
 from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.network_size import compressed_bytes, macs_of, prunable_layers
-from frameworks.torch.structured_pruning import Structured
+from frameworks.torch.structured_pruning import Structured, Unstructured
 from frameworks.torch.torchscript import TorchScript
 from frameworks.torch.training_loop import TorchLoopConfig
-from frameworks.torch.unstructured_pruning import Unstructured
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report

@@ -13,8 +13,7 @@ from gauntlet.onnx_model.graph import all_nodes, opset_versions, required_inputs
 from gauntlet.onnx_model.normalization.batch import fixed_batch, free_batch
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
 from gauntlet.onnx_model.normalization.opset import raise_opset
-from gauntlet.onnx_model.normalization.padding import keep_zero_padding
-from gauntlet.onnx_model.normalization.shapes import conflicting_shapes, infer_shapes_anew
+from gauntlet.onnx_model.normalization.shapes import conflicting_shapes, infer_shapes_anew, keep_zero_padding
 from gauntlet.runtime.session import open_session
 from tasks.numerics import NumericsConfig, numerics
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import onnx
 
 from gauntlet.core.errors import one_line
-from gauntlet.onnx_model.graph_signature import updated_signature
+from gauntlet.onnx_model.graph import updated_signature
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.constants import lift_constants
 from gauntlet.onnx_model.normalization.order import sort_nodes
-from gauntlet.onnx_model.normalization.padding import keep_zero_padding
-from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
+from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew, keep_zero_padding
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
 from wings.inspection.library.diagnosis.context import ModelContext, read_context
 from wings.inspection.library.diagnosis.faults import (

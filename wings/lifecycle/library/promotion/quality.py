@@ -17,8 +17,14 @@ from gauntlet.core.ragged import comparable
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.class_drops import ClassDrop, largest_drop
 from gauntlet.metrics.output_noise import sample_noise_db
-from gauntlet.metrics.paired_accuracy import least_count, pair_accuracies, resolve
-from gauntlet.metrics.paired_change import LossVerdict, PairedChange, added_half_width
+from gauntlet.metrics.paired_accuracy import (
+    LossVerdict,
+    PairedChange,
+    added_half_width,
+    least_count,
+    pair_accuracies,
+    resolve,
+)
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification

@@ -8,7 +8,7 @@ from pydantic import Field
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.metrics.class_drops import ClassDrop
-from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from wings.lifecycle.library.promotion.quality import drop_verdict
 
 UNRESOLVED_FIX = "or accept what is not resolved with --unresolved accept"

@@ -16,7 +16,7 @@ import numpy as np
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from gauntlet.race.confidence import RESOLUTION, rounds_to_resolve
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.table import RaceTable, run_race

@@ -11,7 +11,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Task
-from gauntlet.metrics.paired_change import PairedChange
+from gauntlet.metrics.paired_accuracy import PairedChange
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import (
     ReplayFacts,

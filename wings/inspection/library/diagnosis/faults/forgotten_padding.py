@@ -1,6 +1,6 @@
 """Zeros that pad a maximum: ONNX Runtime forgets them where all other values are negative."""
 
-from gauntlet.onnx_model.normalization.padding import keep_zero_padding
+from gauntlet.onnx_model.normalization.shapes import keep_zero_padding
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.faults.trial import would_change
 from wings.inspection.library.diagnosis.findings import Finding
