@@ -32,7 +32,7 @@ from gauntlet.frameworks.trial_run import (
     try_model,
 )
 from gauntlet.onnx_model.attention import reads_attention
-from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs
+from gauntlet.onnx_model.graph import class_names, read_untrusted_graph, required_inputs
 from tasks.train import TrainConfig
 from tasks.train.base import Brought, Training
 
@@ -99,6 +99,7 @@ def infer_config(
     notes: dict[str, str] = {}
     if kind == "onnx":
         brought = _try_onnx(model, data, arrays, shapes)
+        names = names or class_names(brought.graph)
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
@@ -133,8 +134,8 @@ def _add_options(part: dict[str, Any], group: str | None, threshold: float | Non
     if group and part["kind"] == "image-folder":
         part["group"] = group
     if threshold is not None:
-        if part["kind"] != "arrays":
-            raise ConfigError("--threshold needs samples as arrays or a table, with --data")
+        if part["kind"] == "synthetic" or not part.get("labelled", True) or "annotations" in part:
+            raise ConfigError("--threshold needs samples of two classes, with --data")
         part |= {"threshold": threshold, "task": "classification"}
 
 
@@ -225,7 +226,7 @@ def _try_framework(
 
 
 def _described(trial: TrialRun) -> dict[str, str]:
-    notes = {} if trial.opset is None else {"opset": str(trial.opset)}
+    notes = {"opset": str(trial.opset)} if trial.opset else {}
     notes |= {f"input {spec.name}": describe(spec) for spec in trial.inputs}
     notes |= {f"output {spec.name}": describe(spec) for spec in trial.outputs}
     if trial.no_batch_axis:
