@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from zoo_models.torch_networks import program
-from zoo_models.zoo_model import ZooModel, floats
+from zoo_models.zoo_model import ZooModel, floats, run_file, with_samples
 
 CLASSIFIERS = {
     "alexnet": 64, "inception_v3": 75, "maxvit_t": 224, "mobilenet_v2": 64, "mobilenet_v3_small": 48, "googlenet": 64,
@@ -28,6 +30,12 @@ CLASSIFIERS = {
 SEGMENTERS = (
     "deeplabv3_mobilenet_v3_large", "deeplabv3_resnet50", "deeplabv3_resnet101", "fcn_resnet50", "fcn_resnet101",
     "lraspp_mobilenet_v3_large",
+)  # fmt: skip
+DETECTORS = (
+    "fasterrcnn_mobilenet_v3_large_320_fpn", "fasterrcnn_mobilenet_v3_large_fpn", "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_resnet50_fpn_v2", "fcos_resnet50_fpn", "keypointrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn",
+    "maskrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2", "ssd300_vgg16",
+    "ssdlite320_mobilenet_v3_large",
 )  # fmt: skip
 AUXILIARY = {"aux_logits": False, "init_weights": True}
 ARGUMENTS: dict[str, dict[str, Any]] = {"googlenet": AUXILIARY, "inception_v3": AUXILIARY}
@@ -57,8 +65,29 @@ def _segmenter(name: str, folder: Path) -> ZooModel:
     return program(folder, get_model(name, weights_backbone=None, num_classes=3), 3, 64, 64)
 
 
+def _detector(name: str, folder: Path) -> ZooModel:
+    """Return a detector as its documentation exports it: of one image a call, which has no axis for the batch.
+
+    The outputs are ONNX Runtime's for the file, as PyTorch's tracing exporter freezes how many boxes it keeps.
+    """
+    import torch
+    from torchvision.models import get_model
+
+    torch.manual_seed(0)
+    side = 64
+    sizes = {} if name.startswith("ssd") else {"min_size": side, "max_size": side}
+    network = get_model(name, weights=None, weights_backbone=None, num_classes=5, **sizes).eval()
+    for part, weight in network.named_parameters():  # untrained scores are nearly ties, whose order is chance
+        if part.endswith("weight") and any(head in part for head in ("cls_", "classification_head")):
+            weight.data *= 30
+    path, names = folder / "model.onnx", {"input_names": ["image"], "opset_version": 17}
+    torch.onnx.export(network, ([torch.rand(3, side, side)],), path, dynamo=False, **names)
+
+    draw = lambda count: {"image": np.random.default_rng(1).random((count, 3, side, side), np.float32)}  # noqa: E731
+    return with_samples(path, draw, lambda samples: run_file(path, samples), words=())
+
+
 def vision() -> dict[str, Callable[[Path], ZooModel]]:
     """Return the networks by name."""
-    return {f"torchvision_{name}": partial(_classifier, name) for name in CLASSIFIERS} | {
-        f"torchvision_{name}": partial(_segmenter, name) for name in SEGMENTERS
-    }
+    made = {_classifier: CLASSIFIERS, _segmenter: SEGMENTERS, _detector: DETECTORS}
+    return {f"torchvision_{name}": partial(make, name) for make, names in made.items() for name in names}
