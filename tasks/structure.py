@@ -68,6 +68,7 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
     path = workspace.path(model)
     proto = read_graph(path)
     signature, versions = Signature.find(proto), opset_versions(proto)
+    standard = any(node.domain in ("", "ai.onnx") for node in all_nodes(proto.graph))  # CatBoost's files have none
     checker_errors = _error_of(lambda: onnx.checker.check_model(str(path), full_check=True))
     load_errors = _error_of(lambda: open_session(path))
     facts = StructureFacts(
@@ -83,19 +84,13 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
         _no_faults("checker_errors", checker_errors),
         _no_faults("runtime_errors", load_errors),
         *(_no_faults(name, faults) for name, faults in _interface_faults(proto.graph, signature).items()),
-        _at_most("max_opset", _standard_opset(proto, versions), config.max_opset or supported_opset()),
+        _at_most("max_opset", versions.get("ai.onnx", None if standard else 0), config.max_opset or supported_opset()),
         _at_most("max_ir_version", proto.ir_version, config.max_ir_version or supported_ir_version()),
         _no_faults("training_nodes", [node_label(n) for n in training_mode_nodes(proto)]),
         _no_faults("unregistered_operators", _unregistered(proto, load_errors)),
         _no_faults("external_data_outside", invalid_external_locations(proto, path.parent)),
     )
     return Report(facts=facts, checks=checks)
-
-
-def _standard_opset(proto: onnx.ModelProto, versions: dict[str, int]) -> int | None:
-    """Return the version of the standard operators: 0 where neither they nor their version are in the file."""
-    standard = any(node.domain in ("", "ai.onnx") for node in all_nodes(proto.graph))
-    return versions.get("ai.onnx", None if standard else 0)
 
 
 def _interface_faults(graph: onnx.GraphProto, signature: Signature | None) -> dict[str, list[str]]:

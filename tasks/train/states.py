@@ -58,9 +58,8 @@ def _with_logit(signature: Signature, outputs: NamedArrays, labels: Array | None
     """Return the signature of two classes that have one number beyond 0 to 1, which is then their logit."""
     numbers = [name for name, array in outputs.items() if array.dtype.kind == "f" and array.size == len(array)]
     name = signature.primary_output or (numbers[0] if len(numbers) == 1 else None)
-    if signature.task != "classification" or labels is None or len(signature.labels) != 2 or name not in numbers:
-        return signature
-    if problem_of(signature).predictions(outputs[name]) is not None:
+    binary = signature.task == "classification" and labels is not None and len(signature.labels) == 2
+    if not binary or name not in numbers or problem_of(signature).predictions(outputs[name]) is not None:
         return signature
     return signature.replace(primary_output=name, logit=True)
 
