@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -102,23 +103,27 @@ def main() -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"by default all: {', '.join(MODELS)}")
     parser.add_argument("--folder", type=Path, help="keep models and runs here")
     parser.add_argument("--rows", type=Path, help="append each row to this file; models that it has are not run again")
+    parser.add_argument("--known", action="store_true", help="run nothing: judge the models that --rows has")
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"unknown models {', '.join(sorted(unknown))}; available: {', '.join(MODELS)}")
-    known = json_rows(options.rows)
-    rows = [known[name] for name in options.models or MODELS if name in known]
+    known, names = json_rows(options.rows), options.models or list(MODELS)
+    rows = [known[name] for name in names if name in known]
+    new = [] if options.known else [name for name in names if name not in known]
     with tempfile.TemporaryDirectory() as temporary:
         root = (options.folder or Path(temporary)).resolve()
         home = Home(root / "home")
-        with prefect_server(home, free_port()):  # else each run starts one
-            for name in [name for name in options.models or MODELS if name not in known]:
+        with prefect_server(home, free_port()) if new else nullcontext():  # else each run starts one
+            for name in new:
                 (root / name).mkdir(parents=True, exist_ok=True)
                 rows.append(judged(name, root / name, home))
                 print(*rows[-1], sep="  ", flush=True)
                 if options.rows:
                     with options.rows.open("a") as file:
                         file.write(json.dumps(dict(zip(COLUMNS, rows[-1], strict=True))) + "\n")
-    measured = Measured(CLAIM, CONDITIONS, figures(rows), TABLE, table(rows))
+    left = [name for name in names if name not in {row[0] for row in rows}]
+    conditions = f"{CONDITIONS} Not run: {', '.join(left)}." if left else CONDITIONS
+    measured = Measured(CLAIM, conditions, figures(rows), TABLE, table(rows))
     conclude(measured, "corpus", options.result)
     return int(any(row[1] not in ("right", AS_MEANT) for row in rows))
 

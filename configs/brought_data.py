@@ -180,10 +180,16 @@ def _short(values: list[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
+def _one_number(trial: TrialRun) -> bool:
+    """Return whether the only output is one number for each sample, as a probability of the second class is."""
+    shapes = [spec.shape[1:] for spec in trial.outputs if spec.dtype.startswith("float")]
+    return len(trial.outputs) == 1 and shapes in ([()], [(1,)]) and not trial.no_batch_axis
+
+
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return whether the folders are the model's classes, and the names of the classes."""
     folders = [child for child in data.iterdir() if child.is_dir() and is_visible(child.name)]
-    classes = trial.scores.shape[1] if trial.scores else None
+    classes = trial.scores.shape[1] if trial.scores else 2 if _one_number(trial) else None
     if not folders or classes is None:
         notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
         return {"labelled": False}

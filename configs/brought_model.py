@@ -31,7 +31,7 @@ from gauntlet.frameworks.trial_run import (
     try_framework_model,
     try_model,
 )
-from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs
+from gauntlet.onnx_model.graph import class_names, read_untrusted_graph, required_inputs
 from gauntlet.onnx_model.recognition import reads_attention
 from tasks.train import TrainConfig
 from tasks.train.base import Brought, Training
@@ -103,6 +103,7 @@ def infer_config(
         further, shapes = (shapes, *further), {}
     if kind == "onnx":
         brought = _try_onnx(model, data, arrays, shapes)
+        names = names or class_names(brought.graph)
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
@@ -140,8 +141,8 @@ def _add_options(part: dict[str, Any], group: str | None, threshold: float | Non
     if group and part["kind"] == "image-folder":
         part["group"] = group
     if threshold is not None:
-        if part["kind"] != "arrays":
-            raise ConfigError("--threshold needs samples as arrays or a table, with --data")
+        if part["kind"] == "synthetic" or not part.get("labelled", True) or "annotations" in part:
+            raise ConfigError("--threshold needs samples of two classes, with --data")
         part |= {"threshold": threshold, "task": "classification"}
 
 
@@ -232,7 +233,7 @@ def _try_framework(
 
 
 def _described(trial: TrialRun) -> dict[str, str]:
-    notes = {} if trial.opset is None else {"opset": str(trial.opset)}
+    notes = {"opset": str(trial.opset)} if trial.opset else {}
     notes |= {f"input {spec.name}": describe(spec) for spec in trial.inputs}
     notes |= {f"output {spec.name}": describe(spec) for spec in trial.outputs}
     if trial.no_batch_axis:

@@ -64,9 +64,9 @@ def infer_meaning(
         part["labelled"] = False
     if heads := [name.removeprefix(HEAD) for name in arrays or () if name.startswith(HEAD)]:
         required("heads", "primary", "labels of further outputs")(values["train"], trial.outputs, heads)
-    truth = trial.task or _task_of_truth(part, arrays)
     if trial.task is not None:
         part |= {"task": trial.task}
+    truth = part.get("task") or _task_of_truth(part, arrays)
     if truth not in (None, "detection") and task in (None, truth):
         return (
             f"classification, {trial.class_count or trial.scores.shape[1]} classes"

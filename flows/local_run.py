@@ -16,7 +16,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import prefect_server, responds
-from flows.servers.password import authorization, refusal
+from flows.servers.password import CLIENT, authorization, refusal
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
@@ -48,17 +48,29 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         from flows.pipeline import pipeline
 
         try:
-            pipeline(config, fresh=fresh)
+            with using_server(api):
+                pipeline(config, fresh=fresh)
         except PipelineError as error:
             problem = error
         except Exception as error:  # a bug: the run's folder has the traceback
             problem = refusal(error) or _cause(error)
         finally:
             folder = find_own_run(home, before)
-            wait_for_prefect_events(api, folder)
+            with using_server(api):
+                wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
     return folder, None if _passed(folder) else problem
+
+
+@contextmanager
+def using_server(api: str) -> Iterator[None]:
+    """Let Prefect use the server at an address: it keeps that of its import, perhaps for an earlier run."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    access = {PREFECT_API_AUTH_STRING: os.environ[CLIENT]} if CLIENT in os.environ else {}
+    with temporary_settings({PREFECT_API_URL: api} | access):
+        yield
 
 
 def _cause(error: BaseException) -> PipelineError:

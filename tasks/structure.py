@@ -68,6 +68,7 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
     path = workspace.path(model)
     proto = read_graph(path)
     signature, versions = Signature.find(proto), opset_versions(proto)
+    standard = any(node.domain in ("", "ai.onnx") for node in all_nodes(proto.graph))  # CatBoost's files have none
     checker_errors = _error_of(lambda: onnx.checker.check_model(str(path), full_check=True))
     load_errors = _error_of(lambda: open_session(path))
     facts = StructureFacts(
@@ -83,7 +84,7 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
         _no_faults("checker_errors", checker_errors),
         _no_faults("runtime_errors", load_errors),
         *(_no_faults(name, faults) for name, faults in _interface_faults(proto.graph, signature).items()),
-        _at_most("max_opset", versions.get("ai.onnx"), config.max_opset or supported_opset()),
+        _at_most("max_opset", versions.get("ai.onnx", None if standard else 0), config.max_opset or supported_opset()),
         _at_most("max_ir_version", proto.ir_version, config.max_ir_version or supported_ir_version()),
         _no_faults("training_nodes", [node_label(n) for n in training_mode_nodes(proto)]),
         _no_faults("unregistered_operators", _unregistered(proto, load_errors)),

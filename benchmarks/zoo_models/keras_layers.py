@@ -63,11 +63,15 @@ ACTIVATIONS = (
     "tanh_shrink", "threshold",
 )  # fmt: skip
 CLASSIFIERS = {
-    "ConvNeXtTiny": 32, "DenseNet121": 32, "EfficientNetB0": 32, "EfficientNetV2B0": 32, "MobileNet": 32,
-    "MobileNetV2": 32, "MobileNetV3Small": 32, "NASNetMobile": 32, "ResNet50": 32, "ResNet50V2": 32, "VGG16": 32,
-    "InceptionV3": 75, "Xception": 71,
+    "InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "MobileNet": 32, "MobileNetV2": 32,
+    "MobileNetV3Small": 32, "MobileNetV3Large": 32, "NASNetMobile": 32, "NASNetLarge": 32, "VGG16": 32, "VGG19": 32,
+    **{f"ConvNeXt{size}": 32 for size in ("Tiny", "Small", "Base", "Large", "XLarge")},
+    **{f"DenseNet{depth}": 32 for depth in (121, 169, 201)},
+    **{f"EfficientNetB{size}": 32 for size in range(8)},
+    **{f"EfficientNetV2{size}": 32 for size in ("B0", "B1", "B2", "B3", "S", "M", "L")},
+    **{f"ResNet{depth}{version}": 32 for depth in (50, 101, 152) for version in ("", "V2")},
 }  # fmt: skip
-"""Those of keras.applications, and the height and width of their images in pixels."""
+"""All of keras.applications, and the height and width of their images in pixels."""
 
 
 def keras_model(folder: Path, network: Any, draw: Callable[[int], NamedArrays], name: str = "model.keras") -> ZooModel:
@@ -103,9 +107,7 @@ def _activated(name: str, folder: Path) -> ZooModel:
 
 def _classifier(name: str, folder: Path) -> ZooModel:
     size = CLASSIFIERS[name]
-    network = getattr(start_tensorflow().applications, name)(
-        input_shape=(size, size, 3), weights=None, classes=4, **({"include_top": True} if name != "VGG16" else {})
-    )
+    network = getattr(start_tensorflow().applications, name)(input_shape=(size, size, 3), weights=None, classes=4)
     for layer in network.layers:  # with statistics of a batch, as untrained ones make all outputs equal
         if hasattr(layer, "moving_mean"):
             layer.momentum = 0.0

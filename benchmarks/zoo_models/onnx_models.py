@@ -136,6 +136,22 @@ def _ml(folder: Path, *, maps: bool) -> ZooModel:
     return _file(folder, proto)
 
 
+def _catboost(folder: Path) -> ZooModel:
+    """Return trees as CatBoost exports them: IR 3, texts as classes, a ZipMap, and no standard operators."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 3, opset_import: ["ai.onnx.ml" : 2]> g (float[N,4] x) => (string[N] y, seq(map(string, float)) z)'
+        '{ y, p = ai.onnx.ml.TreeEnsembleClassifier <classlabels_strings = ["a", "b"], post_transform = "LOGISTIC",'
+        " class_ids = [1, 1], class_nodeids = [1, 2], class_treeids = [0, 0], class_weights = [-1.0, 2.0],"
+        " nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_featureids = [2, 0, 0],"
+        " nodes_values = [0.5, 0.0, 0.0], nodes_truenodeids = [2, 0, 0], nodes_falsenodeids = [1, 0, 0],"
+        ' nodes_modes = ["BRANCH_GT", "LEAF", "LEAF"]> (x)'
+        ' z = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b"]> (p) }'
+    )
+    made = _file(folder, proto)
+    made.seen["labels"] = np.where(made.seen["x"][:, 2] > 1, "b", "a")
+    return made
+
+
 def _quantized(folder: Path, how: str) -> ZooModel:
     paths = folder / "float.onnx", folder / "model.onnx"
     onnx.save(network(), paths[0])
@@ -175,6 +191,7 @@ def files() -> dict[str, Callable[[Path], ZooModel]]:
     made: dict[str, Callable[[Path], ZooModel]] = {
         "ml": partial(_ml, maps=False),
         "ml_maps": partial(_ml, maps=True),
+        "catboost": _catboost,
         "function": _function,
         "external": lambda folder: _file(folder, network(), **outside),
         "external_each": lambda folder: _file(folder, network(), all_tensors_to_one_file=False, **outside),

@@ -1,4 +1,4 @@
-"""Networks of PyTorch, each of a few layers: its documentation's, and torchvision's classifiers and segmenters."""
+"""Networks of PyTorch, each of a few layers: its documentation's."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -56,12 +56,6 @@ SAVED: dict[str, dict[str, Any]] = {
     "double": {"dtype": "float64", "scripted": True},
 }
 """How some of these are saved."""
-CLASSIFIERS = {
-    "convnext_tiny": 64, "densenet121": 64, "efficientnet_b0": 64, "efficientnet_v2_s": 64, "googlenet": 64,
-    "mnasnet0_5": 64, "mobilenet_v2": 64, "mobilenet_v3_small": 48, "regnet_y_400mf": 64, "resnet18": 64,
-    "resnet50": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "vgg11": 32,
-}  # fmt: skip
-"""Those of torchvision, and the height and width of their images in pixels."""
 
 
 def computed_by(network: Any) -> Outputs:
@@ -111,34 +105,11 @@ def _layered(name: str, folder: Path) -> ZooModel:
     return program(folder, nn.Sequential(*make(nn)), *shape, **SAVED.get(name, {}))
 
 
-def _classifier(name: str, folder: Path) -> ZooModel:
-    import torch
-    from torchvision.models import get_model
-
-    torch.manual_seed(0)
-    size = CLASSIFIERS[name]
-    more = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
-    network = get_model(name, num_classes=5, **more)
-    for layer in network.modules():  # with statistics of a batch, as untrained ones make all outputs equal
-        if isinstance(layer, torch.nn.BatchNorm2d):
-            layer.momentum = 1.0
-    network.train()(torch.from_numpy(floats(3, size, size)(8)["x"]))
-    return program(folder, network, 3, size, size)
-
-
 def _random_slope(folder: Path) -> ZooModel:
     from torch import nn
 
     made = program(folder, nn.Sequential(nn.Linear(8, 8), nn.RReLU(), nn.Linear(8, 3)), 8)
     return replace(made, refusal="it has no translation of the operator aten.rrelu")
-
-
-def _segmenter(folder: Path) -> ZooModel:
-    import torch
-    from torchvision.models.segmentation import lraspp_mobilenet_v3_large
-
-    torch.manual_seed(0)
-    return program(folder, lraspp_mobilenet_v3_large(weights_backbone=None, num_classes=3), 3, 64, 64)
 
 
 def _decoder(folder: Path) -> ZooModel:
@@ -290,11 +261,10 @@ def networks() -> dict[str, Callable[[Path], ZooModel]]:
     """Return the networks by name."""
     return (
         {f"torch_{name}": partial(_layered, name) for name in LAYERS}
-        | {f"torchvision_{name}": partial(_classifier, name) for name in CLASSIFIERS}
         | {f"torch_{kind.lower()}": partial(_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")}
         | {"torch_decoder": _decoder, "torch_attention": _attention, "torch_u_net": _u_net}
         | {"torch_recurrent": _last_output, "torch_nested": _nested}
-        | {"torchvision_lraspp": _segmenter, "torch_random_slope": _random_slope}
+        | {"torch_random_slope": _random_slope}
         | {f"torch_factory_{file}": partial(_factory, file) for file in ("pt", "ckpt", "safetensors")}
         | {"torch_weights": _weights, "torch_bfloat16": _brain_half}
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from frameworks.boosting.onnxmltools import OnnxMlTools
 from frameworks.boosting.training import BoostingModel, BoostingTraining
+from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
 
 BEGINNINGS = {".txt": b"tree\n", ".json": b'{"learner"', ".ubj": b"{L"}
@@ -13,8 +14,10 @@ BEGINNINGS = {".txt": b"tree\n", ".json": b'{"learner"', ".ubj": b"{L"}
 
 
 def recognize(source: str) -> str | None:
-    """Return the kind of a file that `Booster.save_model` wrote."""
+    """Return the kind of a file that `Booster.save_model` wrote; raise `ConfigError` for one of CatBoost."""
     path = Path(source)
+    if path.suffix.lower() == ".cbm":
+        raise ConfigError(f"{source}: CatBoost's own file. Fix: model.save_model('model.onnx', format='onnx')")
     beginning = BEGINNINGS.get(path.suffix.lower())
     if beginning is None or not path.is_file():
         return None

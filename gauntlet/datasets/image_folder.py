@@ -71,6 +71,9 @@ class ImageFolder(NormalizedImages):
     task: Task | None = Field(
         None, description="what the outputs mean; default: classification where folders are classes"
     )
+    threshold: float | None = Field(
+        None, gt=0, lt=1, description="probability from which on the second of two classes is predicted; default: 0.5"
+    )
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
@@ -180,7 +183,8 @@ class ImageFolder(NormalizedImages):
         }
         signature = transform.signature(labels if self.labelled or self.task else ())
         task = self.task or signature.task
-        return Dataset(splits, signature.replace(task=task, decode=self.decode), (check,), tuple(skipped))
+        signature = signature.replace(task=task, decode=self.decode, threshold=self.threshold)
+        return Dataset(splits, signature, (check,), tuple(skipped))
 
     def some_inputs(self, most: int) -> NamedArrays:
         """Return the inputs for some images, evenly spaced over the folder; none where no image can be read."""

@@ -19,7 +19,6 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
 from gauntlet.datasets.splits import Split, Splits, batches, require_labels
-from gauntlet.metrics.error_metrics import scores_per_class
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 
@@ -271,7 +270,7 @@ def store_golden_and_predictions(
         predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
         scores = outputs[primary] if primary else None
         if name != "train" and isinstance(problem, Classification) and scores is not None and scores.dtype.kind == "f":
-            predictions[f"{name}_scores"] = scores_per_class(scores)
+            predictions[f"{name}_scores"] = problem.class_scores(scores)
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

@@ -161,7 +161,9 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
             problems.append(one_line(error))
             continue
         specs = tuple(
-            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *_axes(array)))
+            TensorSpec(
+                name=name, dtype="str" if array.dtype.kind == "U" else array.dtype.name, shape=("batch", *_axes(array))
+            )
             for name, array in outputs.items()
         )
         trial = TrialRun(

@@ -86,6 +86,14 @@ def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [i for i in graph.input if i.name not in defaults]
 
 
+def class_names(graph: onnx.GraphProto | None) -> tuple[str, ...]:
+    """Return the texts that a classifier of `ai.onnx.ml` names its classes with, in the order of its scores."""
+    named = (
+        a.strings for node in (graph.node if graph else ()) for a in node.attribute if a.name == "classlabels_strings"
+    )
+    return tuple(name.decode() for name in next(named, ()))
+
+
 def opset_versions(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the opset versions by domain; the standard's is `ai.onnx`."""
     return {o.domain or "ai.onnx": o.version for o in proto.opset_import}

@@ -57,7 +57,7 @@ class Classification(Problem):
 
     def decode(self, outputs: NamedArrays) -> Iterator[ClassPrediction]:
         """Yield one prediction per sample; the primary output has shape (n, classes), or (n,) with the class itself."""
-        scores = scores_per_class(outputs[self.primary_output])
+        scores = self.class_scores(outputs[self.primary_output])
         if scores.ndim == 1 or scores.dtype.kind == "U":
             yield from self._classes(scores)
             return
@@ -91,11 +91,21 @@ class Classification(Problem):
         """Return the class of each sample, shape (n,), or of each of its positions, shape (n, positions)."""
         if self.signature.threshold is not None:
             return np.asarray(self._positive(output) >= self.signature.threshold, np.int64)
-        return predicted_classes(scores_per_class(output), self.signature.labels)
+        return predicted_classes(self.class_scores(output), self.signature.labels)
+
+    def class_scores(self, output: Array) -> Array:
+        """Return a score for each class, shape (n, classes), where the output has them or is a number of two classes.
+
+        A logit is the difference of the second class' score and the first's. Other outputs are returned as they are.
+        """
+        if not self.signature.logit:
+            return scores_per_class(output)
+        logits = output.reshape(-1, 1)
+        return np.concatenate([np.zeros_like(logits), logits], axis=1)
 
     def _positive(self, output: Array) -> Floats:
         """Return the probability of the second class, shape (n,); raise StageError where there are not two."""
-        scores = scores_per_class(output)
+        scores = self.class_scores(output)
         if scores.dtype.kind != "f" or scores.shape[1:] != (2,):
             raise StageError(
                 f"data.threshold: {self.primary_output} is {output.dtype}{list(output.shape)}, no probability of two "
@@ -119,7 +129,7 @@ class Classification(Problem):
         confidences, Guillory et al., ICCV 2021, and NannyML's estimate). Without scores, half of the changes are lost.
         With a threshold t, a change costs 2 |p - t|: it weighs errors of the first class by t, of the second by 1 - t.
         """
-        scores = scores_per_class(outputs[self.primary_output])
+        scores = self.class_scores(outputs[self.primary_output])
         belief = beliefs(scores, -1) if scores.dtype.kind == "f" and scores.ndim == before.ndim + 1 else None
         lost = 0.5 * (before != after)
         if self.signature.threshold is not None:

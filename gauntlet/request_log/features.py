@@ -9,7 +9,6 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.ragged import is_ragged, without_padding
 from gauntlet.core.signature import IMAGE_SCALE, Signature
 from gauntlet.metrics.confidence_calibration import class_probabilities
-from gauntlet.metrics.error_metrics import scores_per_class
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Floats
 from gauntlet.problems.classification import Classification
@@ -94,7 +93,7 @@ def output_features(outputs: NamedArrays, signature: Signature) -> Floats:
     predicted = np.full(len(output), np.nan) if classes is None else classes.astype(np.float64)
     if len(_primary_shape(signature)) < 2:
         return predicted[:, None]
-    confidence = class_probabilities(scores_per_class(output).reshape(len(output), -1)).max(axis=1)
+    confidence = class_probabilities(problem.class_scores(output).reshape(len(output), -1)).max(axis=1)
     return np.stack([predicted, confidence], axis=1)
 
 

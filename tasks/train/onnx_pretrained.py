@@ -92,7 +92,7 @@ class OnnxModel(Training):
             limit=0,
             severity="warning",
             detail=f"not tensors, so they cannot be compared: {', '.join(ignored)}" if ignored else "",
-            remedy="export without ZipMap (zipmap=False) to compare probabilities too" if ignored else "",
+            remedy=_as_tensors(proto.graph, ignored, self.model) if ignored else "",
         )
         path = workspace.folder / "model.onnx"
         model_file.copy_model(self.model, path)
@@ -117,3 +117,13 @@ class OnnxModel(Training):
             layout=self.layout or (known.layout if known.layout != "none" else data.layout),
             preprocessing=known.preprocessing or data.preprocessing,
         )
+
+
+def _as_tensors(graph: onnx.GraphProto, ignored: list[str], model: Path) -> str:
+    """Return how outputs that are no tensors can be compared, too: CatBoost always writes a ZipMap."""
+    made = {name: node for node in graph.node for name in node.output}
+    if any(name not in made or made[name].op_type != "ZipMap" for name in ignored):
+        return "return tensors to compare them too"
+    outputs = ",".join(made[o.name].input[0] if o.name in ignored else o.name for o in graph.output)
+    way = f"gauntlet cut {model} tensors.onnx --outputs {outputs}"
+    return f"export without ZipMap (zipmap=False), or cut it off ({way}), to compare probabilities too"

@@ -4,10 +4,12 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.core.states import SampleType, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.golden import Golden
+from gauntlet.problems import problem_of
 from tasks.train.facts import find_primary_output
 
 StatePairs = Annotated[
@@ -48,7 +50,18 @@ def with_primary_and_states(signature: Signature, golden: Golden, config: Config
     if states is None:
         fixed = [spec.name for spec in signature.inputs if not spec.is_open]
         named = states_by_shape(inputs, outputs, named, primary or next(iter(others), ""), fixed)
-    return signature.replace(primary_output=primary, states=named)
+    signature = signature.replace(primary_output=primary, states=named)
+    return _with_logit(signature, others or golden.test_outputs, golden.labels)
+
+
+def _with_logit(signature: Signature, outputs: NamedArrays, labels: Array | None) -> Signature:
+    """Return the signature of two classes that have one number beyond 0 to 1, which is then their logit."""
+    numbers = [name for name, array in outputs.items() if array.dtype.kind == "f" and array.size == len(array)]
+    name = signature.primary_output or (numbers[0] if len(numbers) == 1 else None)
+    binary = signature.task == "classification" and labels is not None and len(signature.labels) == 2
+    if not binary or name not in numbers or problem_of(signature).predictions(outputs[name]) is not None:
+        return signature
+    return signature.replace(primary_output=name, logit=True)
 
 
 def _described(kind: SampleType | None) -> str:

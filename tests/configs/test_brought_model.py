@@ -8,6 +8,7 @@ import control_flow_models
 import numpy as np
 import onnx
 import onnx_text
+import pretrained_models
 import pytest
 import transformer_models
 import written_models
@@ -218,6 +219,28 @@ def test_flat_folder_and_folders_that_are_not_the_classes_have_no_labels(tmp_pat
     found, config = inferred(model, write_pictures(tmp_path / "p", "one", "two"))
     assert not config.data.labelled
     assert "its 2 folders are not the model's 3 classes" in found.notes["samples"]
+
+
+def test_folders_are_the_two_classes_of_a_model_with_one_number(tmp_path: Path) -> None:
+    text = (
+        "m (float[n,3,8,8] x) => (float[n,1] p) { m = ReduceMean<axes = [1,2,3], keepdims = 0>(x) p = Unsqueeze(m, a) }"
+    )
+    model = saved(tmp_path / "m.onnx", onnx_text.model(text, {"a": np.array([1])}, opset=13))
+    found = infer_config(model, write_pictures(tmp_path / "p", "cat", "dog"), None, {}, threshold=0.3)
+    data = load(str(written(tmp_path / "m.yaml", found))).data.load()
+    assert (data.signature.labels, data.signature.threshold) == (("cat", "dog"), 0.3)
+    flat = write_pictures(tmp_path / "flat", ".", count=20)
+    with pytest.raises(ConfigError, match="--threshold needs samples of two classes"):
+        infer_config(model, flat, None, {}, threshold=0.3)
+
+
+def test_texts_are_classes_where_the_file_names_them(tmp_path: Path) -> None:
+    model, samples = pretrained_models.text_labels(tmp_path)
+    names = np.array(["owl", "cat"])[np.arange(60) % 2]
+    np.savez(tmp_path / "s.npz", x=samples["x"][np.arange(60) % len(samples["x"])], labels=names)
+    found, config = inferred(model, tmp_path / "s.npz")
+    assert found.notes["problem"] == "classification, as the labels are"
+    assert config.data.load().signature.labels == ("cat", "dog", "owl")
 
 
 def test_own_signature_says_how_images_are_preprocessed(tmp_path: Path) -> None:

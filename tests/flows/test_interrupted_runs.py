@@ -14,11 +14,13 @@ import pytest
 from harness import GAUNTLET, QUICK, command, journal, sets
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
+from flows.local_run import using_server
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
+from flows.servers.password import CLIENT
 from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 
@@ -116,6 +118,15 @@ def test_run_passes_though_its_prefect_server_dies_in_the_race(start, folder: Pa
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
     assert report.verdict == "passed"
     assert "not decided" not in {candidate.status for candidate in report.candidates}
+
+
+def test_prefect_calls_the_server_of_each_run_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a second run calls the first one's, which has ended."""
+    for run in ("first", "second"):
+        monkeypatch.setenv(CLIENT, f"gauntlet:{run}")
+        with using_server(f"http://{run}/api"):
+            assert PREFECT_API_URL.value() == f"http://{run}/api"
+            assert PREFECT_API_AUTH_STRING.value() == f"gauntlet:{run}"
 
 
 def test_benchmark_needs_no_slot_of_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,15 @@ def test_structure_passes_when_the_model_is_sound(trained, inspect: Inspect) -> 
     assert report.facts.outputs == {"logits": "float[batch, 10]"}
 
 
+def test_structure_needs_no_opset_where_no_standard_operator_is(inspect: Inspect) -> None:
+    """CatBoost imports `ai.onnx.ml` alone."""
+    proto = onnx_text.model(
+        'm (float[n,4] x) => (float[n,4] y) { y = ai.onnx.ml.Normalizer<norm = "MAX">(x) }', domains={"ai.onnx.ml": 2}
+    )
+    del proto.opset_import[0]
+    assert failed(inspect(proto)) == {"signature"}
+
+
 def test_structure_has_a_defective_model_for_each_check_when_all_are_listed(inspect: Inspect) -> None:
     checks = {check.name.removeprefix("structure.") for check in inspect(sound()).checks}
     assert checks == {check for _, check, _ in DEFECTS.values()}

@@ -1,6 +1,7 @@
 """What the functions of `import gauntlet` do: the commands of the same names, with objects of Python for files."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
         from flows.cli.run import completed_run, configured
 
         place.create()
+        data = (
+            deque(data) if isinstance(data, Iterator) else data
+        )  # the model's shapes and its samples are read from it
         source = model_file(model, data if sample is None else sample, place.store)
         by = {} if isinstance(data, str | Path) else {key: options.pop(key, None) for key in ("group", "time")}
         keywords = {"config": source, "data": samples_file(data, source, place.store, **by), **options}

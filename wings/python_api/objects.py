@@ -68,7 +68,10 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
     elif sample is None or isinstance(sample, str | Path):
         raise ConfigError("the module does not say the shapes of its inputs. Fix: give some inputs, with sample=")
     else:
-        arrays = _named(next(_batches(sample)), ())
+        first = next(_batches(sample), None)
+        if first is None:
+            raise ConfigError("data: there is no sample in it")
+        arrays = _named(first, ())
     return {name: array for name, array in arrays.items() if not is_truth(name)}
 
 
@@ -108,11 +111,11 @@ def samples_file(
     fitted = framework.columns(path, trust) if framework else ()
     try:
         batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
-        arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
     except (StageError, ValueError, KeyError, IndexError) as error:
         what = source if isinstance(source, str | Path) else type(data).__name__
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
-    if not all(map(len, arrays.values())):
+    if not arrays or not all(map(len, arrays.values())):
         raise ConfigError(f"data: {source if isinstance(source, str | Path) else type(data).__name__} has no samples")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.npz"
@@ -169,7 +172,7 @@ def _batches(data: Any) -> Iterator[Any]:
     elif isinstance(data, Iterable):
         yield from data
     else:
-        raise StageError("expected arrays, a table, or batches of them")
+        raise StageError("expected arrays, a table, or batches of them, such as a DataLoader gives")
 
 
 def _with_keys(batch: Any, by: Mapping[str, str], names: tuple[str, ...], fitted: tuple[str, ...]) -> NamedArrays:

@@ -63,6 +63,9 @@ def test_file_of_the_library_needs_no_configuration(fit: Fit, workspace: Make, t
     assert inferred.values["train"] == {"kind": "boosting-model", "model": str(tmp_path / name)}
     assert inferred.values["data"]["task"] == "classification"
     (tmp_path / name).write_text("notes")
+    (tmp_path / "cat.cbm").write_bytes(b"CBM1")
+    with pytest.raises(ConfigError, match=r"Fix: model.save_model..model.onnx., format=.onnx.."):
+        kind_of(tmp_path / "cat.cbm")
     with pytest.raises(ConfigError, match="a file of no known kind"):
         kind_of(tmp_path / name)
 

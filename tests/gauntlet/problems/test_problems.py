@@ -160,6 +160,19 @@ def test_threshold_decides_between_two_classes(scores: list[object]) -> None:
     assert drop(np.ones((1, 4)))[0] == pytest.approx((0.2 + 0.2) / 4)  # 0.1 away from the threshold, twice
 
 
+@pytest.mark.parametrize(("threshold", "classes"), [(None, [0, 0, 1]), (0.3, [0, 1, 1])])
+def test_logit_of_two_classes_is_judged_as_its_probability(threshold: float | None, classes: list[int]) -> None:
+    """Each sample by itself, too: a logit may lie between 0 and 1."""
+    labels = {"labels": ("no", "yes"), "threshold": threshold, "logit": True}
+    judge = Classification(Signature(inputs=(), outputs=(), primary_output="z", layout="none", **labels))
+    logits = np.array([[-3.0], [-0.5], [0.4]], np.float32)
+    for chosen in (slice(None), slice(0, 1), slice(1, 2), slice(2, 3)):
+        predicted = judge.predictions(logits[chosen])
+        assert predicted is not None and predicted.tolist() == classes[chosen]
+    best = next(iter(list(judge.decode({"z": logits}))[2].top))
+    assert (best.label, round(best.confidence or 0, 3)) == ("yes", 0.599)
+
+
 def test_candidate_is_judged_at_the_threshold() -> None:
     rng = np.random.default_rng(0)
     truth = (rng.random(2000) < 0.05).astype(np.int64)

@@ -110,6 +110,22 @@ def test_outputs_that_are_no_tensors_are_named_when_they_are_left_out(bring: Bri
     check = bring(*pretrained_models.text_labels(tmp_path))[0].checks[0]
     assert (check.name, check.value, check.passed, check.severity) == ("train.ignored_outputs", 1, False, "warning")
     assert "chances" in check.detail
+    assert "brought.onnx tensors.onnx --outputs label,scores" in check.remedy
+
+
+@pytest.mark.parametrize(("names", "is_logit"), [(2, True), (3, False)])
+def test_number_beyond_0_to_1_is_the_logit_of_two_classes(
+    bring: Bring, tmp_path: Path, names: int, is_logit: bool
+) -> None:
+    onnx.save(onnx_text.model("m (float[n,1] x) => (float[n,1] z) { z = Neg(x) }"), tmp_path / "model.onnx")
+    numbers = np.linspace(-3, 3, 60, dtype=np.float32)[:, None]
+    samples = {"x": numbers, "labels": np.arange(60) % names}
+    if not is_logit:
+        with pytest.raises(StageError, match="no output is known to predict them"):
+            bring(tmp_path / "model.onnx", samples)
+        return
+    report, _ = bring(tmp_path / "model.onnx", samples)
+    assert (report.facts.signature.primary_output, report.facts.signature.logit) == ("z", True)
 
 
 @pytest.mark.parametrize(("weights", "never"), [("1, 1", 0), ("1, nan", 0), ("nan, nan", 1), ("inf, -inf", 1)])

@@ -152,6 +152,13 @@ def test_input_of_that_name_is_no_label(store: Store, tmp_path: Path) -> None:
     assert stored == {"a": X[:, 0].tolist(), "y": X[:, 1].tolist()}
 
 
+def test_batches_without_any_are_refused(model: str, store: Store) -> None:
+    with pytest.raises(ConfigError, match="data: generator has no samples"):
+        samples_file((batch for batch in ()), model, store)
+    with pytest.raises(ConfigError, match="data: there is no sample in it"):
+        model_file(torch.nn.Linear(2, 2), (batch for batch in ()), store)
+
+
 def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: Path) -> None:
     (tmp_path / "loader_of_batches.py").write_text(LOADER)
     expected = {"values": X.tolist(), "labels": [0] * 6}

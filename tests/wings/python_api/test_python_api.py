@@ -94,7 +94,7 @@ print(*gauntlet.show().table["candidate"])
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
-def test_module_and_its_loader_end_with_a_bundle_that_agrees_with_the_module(folder: Path) -> None:
+def test_module_and_a_generator_end_with_a_bundle_that_agrees_with_the_module(folder: Path) -> None:
     pytest.importorskip("torch")
     quick = ["benchmark.rounds=6", "benchmark.batch_sizes=[1]", "benchmark.profile=false", "numerics.samples=8"]
     quick.append("quantize=[]")
@@ -107,7 +107,7 @@ torch.manual_seed(0)
 network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(), torch.nn.Linear(8, 4))
 samples = torch.randn(40, 6)
 loader = DataLoader(TensorDataset(samples, torch.arange(40) % 4), batch_size=16)
-result = gauntlet.run(network, loader, quiet=True, set={quick})
+result = gauntlet.run(network, (batch for batch in loader), quiet=True, set={quick})
 [outputs] = result.bundle.run(samples).values()
 expected = network.eval()(samples).detach().numpy()
 print(abs(outputs - expected).max() < 1e-4, result.details.metric, result.details.name)
