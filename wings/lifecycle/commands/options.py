@@ -7,6 +7,7 @@ from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
 
 USES = {
     "promote": (WATCH, "gauntlet promote winner.zip"),
+    "approve": (WATCH, "gauntlet approve digits --why 'as tried'"),
     "rollback": (WATCH, "gauntlet rollback digits"),
     "abandon": (WATCH, "gauntlet abandon digits"),
     "history": (WATCH, "gauntlet history digits"),
@@ -39,7 +40,13 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
     won = "labeled requests on which it must be proven better than the champion"
     promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
+    waits = "let another person decide, once it may be promoted: gauntlet approve"
+    promote.add_argument("--approve", action="store_true", help=waits)
     _add_replay_limits(promote)
+    approve = add("approve", "promote_command:answer", "approve or refuse a promotion that waits for it", codes)
+    approve.add_argument("name", metavar="NAME", help="of the registered model")
+    approve.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the ledger")
+    approve.add_argument("--refuse", action="store_true", help="refuse it")
     rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -100,7 +107,7 @@ def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGro
     command.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
     window = "hours within which labels come; by default 48"
     command.add_argument("--label-window-h", type=float, metavar="H", help=window)
-    season = "hours of a cycle of the requests, such as 24; by default none"
+    season = "hours of a cycle of the requests, by default 24; 0 for none"
     command.add_argument("--season-h", type=float, metavar="H", help=season)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from flows.record.home import Home
 from flows.record.locks import locked
@@ -41,9 +41,9 @@ class Transaction:
     state: Aliases
     """The registry's aliases."""
 
-    def refuse(self, **fields: Any) -> Entry:
-        """Write down that nothing was changed, and why."""
-        entry = self.ledger.append("refuse", **self._signed(), before=self.state, after=self.state, **fields)
+    def note(self, op: Literal["refuse", "ask"], **fields: Any) -> Entry:
+        """Write down that nothing is changed, and why."""
+        entry = self.ledger.append(op, **self.signed(), before=self.state, after=self.state, **fields)
         _anchor(self.registry, self.ledger)
         return entry
 
@@ -53,7 +53,7 @@ class Transaction:
         Raises:
             AccessError: when this account may not change the model; nobody's later command finishes the change.
         """
-        intent = self.ledger.append(op, **self._signed(), before=self.state, after=after, **fields)
+        intent = self.ledger.append(op, **self.signed(), before=self.state, after=after, **fields)
         try:
             _apply(self.home, self.registry, self.ledger, intent)
         except AccessError as error:
@@ -63,7 +63,8 @@ class Transaction:
             raise
         return intent
 
-    def _signed(self) -> dict[str, str]:
+    def signed(self) -> dict[str, str]:
+        """Return who acts, and on which server."""
         uri = self.registry.uri
         address = "" if uri == self.home.mlflow_uri else without_password(uri)
         person, account = f"{getpass.getuser()}@{socket.gethostname()}", os.environ.get(ACCOUNT_VARIABLE)

@@ -40,7 +40,7 @@ class Entry(Frozen):
     number: int = Field(ge=1, description="of the line, from 1")
     parent: str = Field(description="SHA-256 of the line before; zeros in the first line")
     time: str = Field(description="ISO 8601, UTC")
-    op: Literal["promote", "rollback", "refuse", "commit", "undo"]
+    op: Literal["promote", "rollback", "refuse", "ask", "commit", "undo"]
     by: str = Field(description="user@host")
     why: str = Field("", description="the reason that a person gave, or why an intent was undone")
     cause: str = Field("", description="what started it, where no person did, for example a retraining")
@@ -57,6 +57,9 @@ class Entry(Frozen):
     checks: tuple[Check, ...] = Field((), description="the checks of the promotion itself")
     replay: ReplayFacts | None = Field(None, description="against the champion of that moment")
     intent: int | None = Field(None, description="number of the line that this one commits or undoes")
+    asked: int | None = Field(
+        None, description="number of the line with the request for approval that this one answers"
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="digest -> version in the registry")
     seconds: Number | None = Field(None, description="from the intent to the commit")
 
@@ -172,6 +175,12 @@ def last_champion_change(entries: list[Entry]) -> Entry | None:
     committed = {entry.intent for entry in entries if entry.op == "commit"}
     changes = (e for e in reversed(entries) if e.number in committed)
     return next((e for e in changes if e.before.get("champion") != e.after.get("champion")), None)
+
+
+def awaiting_approval(entries: list[Entry]) -> Entry | None:
+    """Return the newest request for approval, unless it was answered."""
+    asked = next((entry for entry in reversed(entries) if entry.op == "ask"), None)
+    return None if asked is None or any(entry.asked == asked.number for entry in entries) else asked
 
 
 def proven_harm(entries: list[Entry], digest: str) -> Entry | None:
