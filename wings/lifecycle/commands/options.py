@@ -8,6 +8,7 @@ from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
 USES = {
     "promote": (WATCH, "gauntlet promote winner.zip"),
     "approve": (WATCH, "gauntlet approve digits --why 'as tried'"),
+    "canary": (WATCH, "gauntlet canary digits --log requests --every 60"),
     "rollback": (WATCH, "gauntlet rollback digits"),
     "abandon": (WATCH, "gauntlet abandon digits"),
     "history": (WATCH, "gauntlet history digits"),
@@ -47,6 +48,7 @@ def _add_promotion_commands(add: AddCommand) -> None:
     approve.add_argument("name", metavar="NAME", help="of the registered model")
     approve.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the ledger")
     approve.add_argument("--refuse", action="store_true", help="refuse it")
+    _add_canary(add)
     rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -60,6 +62,21 @@ def _add_promotion_commands(add: AddCommand) -> None:
     history = add("history", "history_command:show_history", text, intact)
     history.add_argument("name", metavar="NAME", help="of the registered model")
     history.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_canary(add: AddCommand) -> None:
+    codes = f"exit codes: 0 it goes on, was stopped by --stop, or is the champion, 1 harm or a refusal, {INVALID}"
+    text = "let the challenger answer a growing share of the requests, and promote it unless harm is proven"
+    canary = add("canary", "canary_command:run_canary", text, codes)
+    canary.add_argument("name", metavar="NAME", help="of the registered model")
+    canary.add_argument("--log", metavar="FOLDER", help="what `gauntlet serve --request-log --log-inputs all` wrote")
+    step = "logged requests that the challenger has to answer in each step; by default 200"
+    canary.add_argument("--per-step", type=at_least(1), metavar="N", help=step)
+    every = "seconds between looks, until it has ended; by default one look"
+    canary.add_argument("--every", type=at_least(1), metavar="S", help=every)
+    canary.add_argument("--stop", action="store_true", help="end it: the champion answers everything")
+    canary.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    _add_replay_limits(canary)
 
 
 def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

@@ -130,6 +130,7 @@ def abandon(home: Home, registry: ModelRegistry, why: str = "") -> Entry:
 def _undo(registry: ModelRegistry, ledger: Ledger, intent: Entry, why: str) -> None:
     versions = {digest: version for digest in intent.before.values() if (version := registry.find(digest))}
     registry.point(intent.before, versions)
+    registry.set_canary(_canary_of(last_committed(ledger.entries())))
     ledger.append("undo", by=intent.by, intent=intent.number, why=why)
     _anchor(registry, ledger)
 
@@ -140,9 +141,15 @@ def _apply(home: Home, registry: ModelRegistry, ledger: Ledger, intent: Entry) -
     for digest in sorted(set(intent.after.values())):
         versions[digest] = registry.find(digest) or _register(home, registry, intent, digest)
     registry.point(intent.after, versions)
+    registry.set_canary(_canary_of(intent))
     registry.set_head(ledger.digest(intent.number))
     seconds = (datetime.now(UTC) - datetime.fromisoformat(intent.time)).total_seconds()
     ledger.append("commit", by=intent.by, intent=intent.number, versions=versions, seconds=seconds)
+
+
+def _canary_of(entry: Entry | None) -> tuple[str, float] | None:
+    """Return the canary that runs after a change: any but a step of a canary ends it."""
+    return (entry.digest, entry.share) if entry and entry.op == "canary" and entry.digest and entry.share else None
 
 
 def moved_since(intent: Entry, state: Aliases) -> str:
