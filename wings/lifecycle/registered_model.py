@@ -41,8 +41,7 @@ class RegisteredModel:
 
     def canary(self) -> tuple[Path, float] | None:
         """Return the bundle that answers a share of the requests, and the share, as `path` last found them."""
-        canary = self.loaded.canary if self.loaded else None
-        return (canary.folder, canary.share) if canary else None
+        return self.loaded.canary if self.loaded else None
 
     def follow(self, name: str | None, load: Callable[[str], None]) -> None:
         """Call `load` for every bundle that the alias comes to name, as long as this process lives."""

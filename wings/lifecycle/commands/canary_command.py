@@ -11,7 +11,7 @@ from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
-from wings.lifecycle.registry.canary import PER_STEP, CanaryLook, advance, end
+from wings.lifecycle.registry.canary import CanaryLook, advance, end
 
 
 def run_canary(options: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def run_canary(options: argparse.Namespace) -> int:
         raise ConfigError("--log: name the folder of the request log: gauntlet serve ... --request-log FOLDER")
     arguments = (Home.find(), options.name, Path(options.log), limits, replay)
     while True:
-        found = advance(*arguments, per_step=options.per_step or PER_STEP, why=options.why)
+        found = advance(*arguments, per_step=options.per_step, why=options.why)
         _print(found)
         if options.every is None or found.has_ended:
             return 1 if found.has_ended and found.promotion is None else 0

@@ -71,7 +71,7 @@ def _add_canary(add: AddCommand) -> None:
     canary.add_argument("name", metavar="NAME", help="of the registered model")
     canary.add_argument("--log", metavar="FOLDER", help="what `gauntlet serve --request-log --log-inputs all` wrote")
     step = "logged requests that the challenger has to answer in each step; by default 200"
-    canary.add_argument("--per-step", type=at_least(1), metavar="N", help=step)
+    canary.add_argument("--per-step", type=at_least(1), default=200, metavar="N", help=step)
     every = "seconds between looks, until it has ended; by default one look"
     canary.add_argument("--every", type=at_least(1), metavar="S", help=every)
     canary.add_argument("--stop", action="store_true", help="end it: the champion answers everything")

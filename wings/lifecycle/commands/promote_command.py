@@ -38,8 +38,7 @@ def answer(options: argparse.Namespace) -> int:
     """Approve or refuse the promotion that waits."""
     done = decide(Home.find(), options.name, not options.refuse, options.why)
     if options.refuse:
-        line = f"{done.name}: {str(done.entry.digest)[:12]} is refused; nothing is changed"
-        Console().print(line, highlight=False, soft_wrap=True)
+        Console().print(f"{done.name}: refused; nothing is changed", highlight=False, soft_wrap=True)
     else:
         _print(Console(), done, str(done.entry.role))
     return 0

@@ -6,10 +6,10 @@ question with its evidence, and the answer with its reason.
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed
-from wings.lifecycle.library.promotion.ledger import Entry, awaiting_approval, checked_name
+from wings.lifecycle.library.promotion.ledger import awaiting_approval, checked_name
 from wings.lifecycle.registry.bundle_cache import registry_of
 from wings.lifecycle.registry.promote import Promotion, aliases_after
-from wings.lifecycle.registry.transaction import Transaction, transaction
+from wings.lifecycle.registry.transaction import transaction
 
 COPIED = ("role", "digest", "bundle", "run_id", "candidate", "gates", "checks", "replay")
 """What the answer's line repeats of the question's."""
@@ -38,16 +38,9 @@ def decide(home: Home, name: str, approved: bool, why: str, who: str = "") -> Pr
         fields = {key: getattr(asked, key) for key in COPIED} | {"asked": asked.number, "why": why, "cause": cause}
         if not approved:
             return Promotion(name, held.note("refuse", **fields), "", changed=False)
-        _require_same_aliases(held, asked)
+        if held.state != asked.before:  # what it was compared with is not the champion any more
+            fix = "Fix: promote it again, which compares it with the champion of now"
+            raise GateFailed(f"{name}: the aliases have changed since line {asked.number} asked for an approval. {fix}")
         assert asked.role is not None and asked.digest is not None
         entry = held.change("promote", aliases_after(held.state, asked.role, asked.digest), **fields)
         return Promotion(name, entry, held.registry.find(asked.digest) or "", changed=True)
-
-
-def _require_same_aliases(held: Transaction, asked: Entry) -> None:
-    """Refuse what was compared with another champion."""
-    if held.state != asked.before:
-        raise GateFailed(
-            f"{held.registry.name}: the aliases have changed since line {asked.number} asked for an approval. "
-            "Fix: promote it again, which compares it with the champion of now"
-        )

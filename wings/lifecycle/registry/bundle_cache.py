@@ -28,14 +28,6 @@ log = logging.getLogger("gauntlet")
 ADDRESS = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 
 
-class Canary(NamedTuple):
-    """A version that answers a share of the champion's requests, on this machine."""
-
-    digest: str
-    share: float
-    folder: Path
-
-
 class ResolvedBundle(NamedTuple):
     """A registered version on this machine."""
 
@@ -43,13 +35,8 @@ class ResolvedBundle(NamedTuple):
     version: str
     digest: str
     folder: Path
-    canary: Canary | None = None
-    """Of a champion alone."""
-
-    @property
-    def shown(self) -> tuple[object, ...]:
-        """What a server that follows an alias has to load anew when it changes."""
-        return self.digest, self.canary
+    canary: tuple[Path, float] | None = None
+    """The folder of a version that answers a share of the champion's requests, and the share."""
 
 
 def is_address(text: str) -> bool:
@@ -78,12 +65,12 @@ def resolve(home: Home, address: str) -> ResolvedBundle:
     return ResolvedBundle(parts["name"], version, digest, bundle_folder(home, registry, version, digest), canary)
 
 
-def _canary(home: Home, registry: ModelRegistry) -> Canary | None:
-    """Return the canary that runs; None where its bundle cannot be used, so that the champion answers everything."""
+def _canary(home: Home, registry: ModelRegistry) -> tuple[Path, float] | None:
+    """Return the canary that runs; None where its bundle cannot be used: then the champion answers everything."""
     try:
         if (found := registry.canary()) is None or (version := registry.find(found[0])) is None:
             return None
-        return Canary(*found, bundle_folder(home, registry, version, found[0]))
+        return bundle_folder(home, registry, version, found[0]), found[1]
     except PipelineError as error:
         log.warning("%s: no canary: %s", registry.name, error)
         return None
@@ -158,16 +145,16 @@ def follow(
     later, and so is one after any other error; a bundle that `load` refuses is not loaded until the alias moves again.
     What fails in the same way again is not logged again.
     """
-    shown, refused = known and known.shown, None
+    refused: ResolvedBundle | None = None
     warned = ""
     while not stop.wait(poll_s):
         try:
             bundle = resolve(home, address)
-            if bundle.shown in (shown, refused):
+            if bundle in (known, refused):
                 continue
-            refused = bundle.shown
+            refused = bundle
             load(bundle)
-            shown, refused, warned = bundle.shown, None, ""
+            known, refused, warned = bundle, None, ""
             log.info("%s is now version %s (%s)", address, bundle.version, bundle.digest[:12])
         except Exception as error:  # whatever it is, a server that stops to follow serves what was rolled back
             if not isinstance(error, PipelineError):

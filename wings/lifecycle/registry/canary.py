@@ -16,7 +16,7 @@ from gauntlet.core.report import Check
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.monitor import monitor
-from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.monitoring.predecessor import Predecessor
 from wings.lifecycle.library.promotion.gates import harm_check
 from wings.lifecycle.library.promotion.ledger import Entry, checked_name, proven_harm, running_canary
@@ -27,7 +27,6 @@ from wings.lifecycle.registry.transaction import Transaction, transaction
 
 STEPS = (0.01, 0.1, 1.0)
 """Shares of the requests that the challenger answers, one after the other."""
-PER_STEP = 200
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class CanaryLook:
     """The step that runs now, or what ended the canary."""
     answered: int = 0
     """Requests that the challenger has answered in this step."""
-    result: MonitorResult | None = None
     promotion: Promotion | None = None
 
     @property
@@ -49,14 +47,7 @@ class CanaryLook:
 
 
 def advance(
-    home: Home,
-    name: str,
-    request_log: Path,
-    limits: MonitorLimits,
-    replay: ReplayLimits,
-    *,
-    per_step: int = PER_STEP,
-    why: str = "",
+    home: Home, name: str, log: Path, limits: MonitorLimits, replay: ReplayLimits, *, per_step: int, why: str = ""
 ) -> CanaryLook:
     """Start the canary of a model's challenger, or look at it: stop it for proven harm, or let it take its next step.
 
@@ -76,30 +67,29 @@ def advance(
         champion, challenger = (_bundle(held, str(held.state.get(alias))) for alias in ("champion", "challenger"))
     since, step = (datetime.fromisoformat(entry.time).timestamp() for entry in (steps[0], steps[-1]))
     version = challenger.digest[:VERSION_DIGITS]
-    outcomes = RequestLogReader(request_log).outcomes(version)
-    answered = sum(outcome.time >= step for outcome in outcomes)
+    answered = sum(outcome.time >= step for outcome in RequestLogReader(log).outcomes(version))
     if not answered:
         return CanaryLook(name, steps[-1])
-    folder = request_log / "monitors" / f"{challenger.contract.name}-{version}"
-    result, _ = monitor(challenger, request_log, limits, out=folder, previous=Predecessor(champion, since))
+    folder = log / "monitors" / f"{challenger.contract.name}-{version}"
+    result, _ = monitor(challenger, log, limits, out=folder, previous=Predecessor(champion, since))
     harm = result.previous.harm if result.previous else ()
     with transaction(home, registry) as held:
         if running_canary(held.ledger.entries()) != steps:
             raise ConfigError(f"{name}: the canary was changed meanwhile. See: gauntlet history {name}")
         if result.previous and harm:
             entry = _step(held, challenger.digest, 0, f"proven harm: {'; '.join(harm)}", result.previous.checks)
-            return CanaryLook(name, entry, answered, result)
+            return CanaryLook(name, entry, answered)
         larger = [share for share in STEPS if share > (steps[-1].share or 0)]
         if answered < per_step:
-            return CanaryLook(name, steps[-1], answered, result)
+            return CanaryLook(name, steps[-1], answered)
         if larger:
-            return CanaryLook(name, _step(held, challenger.digest, larger[0], why), 0, result)
+            return CanaryLook(name, _step(held, challenger.digest, larger[0], why))
     try:
         done = promote(home, PromotionRequest(f"models:/{name}@challenger", why=why, limits=replay, cause="canary"))
     except GateFailed as error:
         end(home, name, f"not promoted: {str(error).splitlines()[-1]}")
         raise
-    return CanaryLook(name, done.entry, answered, result, done)
+    return CanaryLook(name, done.entry, answered, done)
 
 
 def end(home: Home, name: str, why: str) -> CanaryLook:

@@ -131,7 +131,7 @@ from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry.canary import advance
 from wings.lifecycle.registry.model_registry import ModelRegistry
 ModelRegistry.{moment} = lambda *_: os.kill(os.getpid(), 9)
-advance(Home.find(), "digits", Path("log"), MonitorLimits(), ReplayLimits())
+advance(Home.find(), "digits", Path("log"), MonitorLimits(), ReplayLimits(), per_step=40)
 """
     killed = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())}

@@ -21,7 +21,7 @@ from wings.lifecycle.library.monitoring.judged_samples import HOUR_S
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
 STATES = 8
-"""A state of the cycle lasts at least so small a part of a season: three hours of a day."""
+"""No state of the cycle is less than 1/`STATES` of a season: three hours of a day."""
 PHASES = 24
 """Parts of a season, or more where they would be longer than an hour."""
 
@@ -61,24 +61,21 @@ def seasonal_wealth(reference: Floats, stream: Floats, times: Floats, season_h: 
     hours = (times - times[0]) / HOUR_S
     seasons = (hours // season_h).astype(np.int64)
     phases = ((hours % season_h) / min(1, season_h / PHASES)).astype(np.int64)
-    p, known = _p_values(reference, stream, seasons, phases, seed), np.flatnonzero(~np.isnan(stream))
-    t = np.ones(len(stream))
+    p, known, t = _p_values(reference, stream, seasons, phases, seed), ~np.isnan(stream), np.ones(len(stream))
     t[known] = autocorrelation_times(np.stack([p, np.abs(2 * p - 1)], axis=1)[known])
-    weights = np.zeros(len(stream))
-    weights[known] = 1 / t[known]
+    weights = known / t
     careful = (seasons == 0)[:, None] * _caution()
     at_once = wealth(lambda part: (log_bets(p[part]) - careful[part]) * weights[part, None], len(stream))
 
     ends = np.flatnonzero(np.diff(seasons))
     order = np.lexsort((np.random.default_rng(0).random(len(seasons)), seasons))[: ends[-1] + 1 if len(ends) else 0]
-    last = np.maximum.accumulate(np.where(np.isnan(stream), 0, np.arange(len(stream))))
+    last = np.maximum.accumulate(np.where(known, np.arange(len(stream)), 0))
     at_end = last[np.append(ends, len(stream) - 1)][np.cumsum(np.append(0, np.diff(seasons) > 0))]
     whole = drift_wealth(reference, stream[order], seed=seed, times=t[at_end[order]])
-    highest = np.maximum.accumulate(whole.log, axis=0)
+    highest = np.maximum.accumulate(whole.log)
     held = np.concatenate([[0.0], highest[ends]])[np.searchsorted(ends, np.arange(len(stream)), "right")]
-    return _SeasonalWealth(
-        np.maximum(at_once.log, held) - np.log(2), at_once._log_factors, at_once, held, whole, seasons
-    )
+    either = np.maximum(at_once.log, held) - np.log(2)
+    return _SeasonalWealth(either, at_once._log_factors, at_once, held, whole, seasons)
 
 
 def _p_values(
