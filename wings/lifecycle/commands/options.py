@@ -76,6 +76,7 @@ def _add_canary(add: AddCommand) -> None:
     canary.add_argument("--every", type=at_least(1), metavar="S", help=every)
     canary.add_argument("--stop", action="store_true", help="end it: the champion answers everything")
     canary.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    _add_monitor_limits(canary)
     _add_replay_limits(canary)
 
 
