@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 def challenged(home: Home, run: MakeRun, errors: float) -> Bundle:
     """Leave a champion that is always right, and return a challenger that errs as often as that."""
-    run("run-1", monitored=True)
+    run("run-1", errors=-3.0, monitored=True)  # right for all flags above -3
     ask(home, "run-1")
     challenger = run("run-2", errors=errors, monitored=True, products=2)
     ask(home, "run-2", role="challenger")
