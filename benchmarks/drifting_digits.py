@@ -29,7 +29,7 @@ SIGNATURE = Signature(
     labels=tuple(map(str, range(CLASSES))),
 )
 NAMES = feature_names(SIGNATURE)
-LIMITS = MonitorLimits()
+LIMITS = MonitorLimits(season_h=0)
 Corruption = Callable[[Images, int, np.random.Generator], npt.NDArray[np.floating]]
 """Takes images of shape (n, 8, 8), 0 to 1, a severity, and a source of noise."""
 

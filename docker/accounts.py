@@ -4,7 +4,8 @@ r"""Give a person an account on an MLflow server that runs with the app `basic-a
         python docker/accounts.py anna release
 
 `read` sees everything, `train` also records runs, `release` also promotes and rolls back. The server must give
-`default_permission = READ`. Asks for the new account's password, or takes it from `ACCOUNT_PASSWORD`.
+`default_permission = READ`. Asks for the new account's password, or takes it from `ACCOUNT_PASSWORD`, which an existing
+account then gets, too.
 """
 
 import argparse
@@ -36,9 +37,11 @@ def main() -> int:
         parser.error("MLFLOW_TRACKING_URI must be the address of the server: http://... or https://...")
     client = get_app_client("basic-auth", tracking_uri=uri)
     try:
+        password = os.environ.get("ACCOUNT_PASSWORD")
         if not _exists(client, arguments.account):
-            password = os.environ.get("ACCOUNT_PASSWORD") or getpass.getpass(f"Password of {arguments.account}: ")
-            client.create_user(arguments.account, password)
+            client.create_user(arguments.account, password or getpass.getpass(f"Password of {arguments.account}: "))
+        elif password:
+            client.update_user_password(arguments.account, password)
         _set_role(client, arguments.account, arguments.role)
     except MlflowException as error:
         print(f"accounts: {uri}: {error.message}", file=sys.stderr)

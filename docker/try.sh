@@ -161,7 +161,7 @@ offline_bases() {
 
 settings() {
     local name
-    for name in POSTGRES_PASSWORD PREFECT_DB_PASSWORD MLFLOW_DB_PASSWORD SERVING_TOKEN; do
+    for name in {POSTGRES,PREFECT_DB,MLFLOW_DB,MLFLOW,SERVING_MLFLOW}_PASSWORD MLFLOW_SECRET_KEY SERVING_TOKEN; do
         echo "$name=$(od --address-radix=n --format=x1 --read-bytes=24 /dev/urandom | tr --delete ' \n')"
     done
     echo "PREFECT_AUTH_STRING=trial:$(od --address-radix=n --format=x1 --read-bytes=24 /dev/urandom | tr --delete ' \n')"

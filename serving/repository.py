@@ -5,13 +5,15 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from starlette.requests import Request
 
-from gauntlet.bundle.bundle import MANIFEST
+from gauntlet.bundle.bundle import MANIFEST, Bundle
 from gauntlet.core.errors import PipelineError
+from gauntlet.request_log.log_format import is_in_share
 from serving.errors import LoadFailed, NotFound, NotReady
 from serving.observations import Metrics
 from serving.served_model import NAME, ServedModel
@@ -19,9 +21,16 @@ from serving.settings import Limits
 
 log = logging.getLogger("gauntlet.serving")
 
-Source = Callable[[], Path]
-"""Returns the path of the bundle to serve now; an alias of a registry may name another one at each call."""
 State = Literal["READY", "LOADING", "UNAVAILABLE"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a name's bundle comes from; an alias of a registry may name another one at each call."""
+
+    path: Callable[[], Path]
+    canary: Callable[[], tuple[Path, float] | None] = lambda: None
+    """A bundle that answers a share of the requests instead, and the share; called after `path`."""
 
 
 @dataclass(eq=False)
@@ -30,6 +39,9 @@ class Entry:
 
     source: Source
     model: ServedModel | None = None
+    canary: ServedModel | None = None
+    share: float = 0.0
+    """Of the requests that the canary answers, chosen by their ids."""
     state: State = "UNAVAILABLE"
     reason: str = "not loaded"
     awaited: bool = False
@@ -58,7 +70,8 @@ class Repository:
         model = self._open(source, name)
         if model.name in self._entries:
             raise LoadFailed(f"two bundles are named {model.name!r}. Fix: serve each in a process of its own")
-        self._entries[model.name] = Entry(source, model, "READY", "")
+        entry = self._entries[model.name] = Entry(source, model, state="READY", reason="")
+        entry.canary, entry.share = self._open_canary(entry, model.name)
         self.metrics.loads.labels(model.name, "success").inc()
         return model
 
@@ -75,11 +88,11 @@ class Repository:
     def entries(self) -> dict[str, Entry]:
         """Return all models by name, those in the folder that were not loaded too."""
         for name, path in self._found():
-            self._entries.setdefault(name, Entry(lambda path=path: path))  # type: ignore[misc]
+            self._entries.setdefault(name, Entry(Source(partial(Path, path))))
         return dict(sorted(self._entries.items()))
 
-    def model(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a model that is ready.
+    def model(self, name: str, version: str | None = None, request_id: str = "") -> ServedModel:
+        """Return a model that is ready; without a version, the canary for a share of the request ids.
 
         Raises:
             NotFound: for an unknown name or version.
@@ -90,14 +103,18 @@ class Repository:
             raise NotFound(f"there is no model '{name[:128]}'; there are: {', '.join(self._entries) or 'none'}")
         if entry.model is None:
             raise NotReady(f"model '{name}' is not loaded: {entry.reason}")
+        if (canary := entry.canary) and (
+            version == canary.version or (version is None and request_id and is_in_share(request_id, entry.share))
+        ):
+            return canary
         if version is not None and version != entry.model.version:
             raise NotFound(f"model '{name}' has no version '{version[:128]}'; it has {entry.model.version}")
         return entry.model
 
     @asynccontextmanager
-    async def use(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:
+    async def use(self, name: str, version: str | None, request_id: str) -> AsyncIterator[ServedModel]:
         """Yield a model that stays open until the caller is done, also when another version replaces it meanwhile."""
-        model = self.model(name, version)
+        model = self.model(name, version, request_id)
         model.users += 1
         try:
             yield model
@@ -127,8 +144,12 @@ class Repository:
             old, entry.model, entry.state, entry.reason = entry.model, model, "READY", ""
             entry.awaited = False
             self.metrics.loads.labels(name, "success").inc()
-        log.info("loaded", extra={"model": name, "version": model.version})
+            before = entry.canary
+            entry.canary, entry.share = await asyncio.to_thread(self._open_canary, entry, name)
+        log.info("loaded", extra={"model": name, "version": model.version, "canary": entry.share})
         await _retire(old)
+        if before is not entry.canary:
+            await _retire(before)
         return model
 
     async def unload(self, name: str) -> None:
@@ -138,16 +159,19 @@ class Repository:
             raise NotFound(f"there is no model '{name[:128]}' in the repository")
         async with entry.lock:
             old, entry.model, entry.state, entry.reason = entry.model, None, "UNAVAILABLE", "unloaded"
+            before, entry.canary = entry.canary, None
         await _retire(old)
+        await _retire(before)
 
     async def close(self) -> None:
         """Finish what was admitted."""
         for entry in self._entries.values():
             await _retire(entry.model)
+            await _retire(entry.canary)
 
     def _open(self, source: Source, name: str | None) -> ServedModel:
         try:
-            path = source()
+            path = source.path()
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
         model = ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads, embeds=self._embeds)
@@ -158,6 +182,19 @@ class Repository:
         if model.apart:
             log.warning("requests are not joined: rows of a call change each other", extra={"model": model.name})
         return model
+
+    def _open_canary(self, entry: Entry, name: str) -> tuple[ServedModel | None, float]:
+        """Return the canary and its share; one that cannot be served answers nothing."""
+        if (found := entry.source.canary()) is None:
+            return None, 0.0
+        path, share = found
+        try:
+            if entry.canary and entry.canary.digest == Bundle.open(path).digest:
+                return entry.canary, share
+            return self._open(Source(lambda: path), name), share
+        except (PipelineError, LoadFailed) as error:
+            log.warning("the canary is not served", extra={"model": name, "reason": str(error)})
+            return None, 0.0
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         """Yield the bundles in the folder by name, which is that of the folder or the `.zip`."""

@@ -16,6 +16,7 @@ from flows.cli.shared import existing_file
 from gauntlet.core.errors import ConfigError, PipelineError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
+from serving.repository import Source
 from serving.request_log.writer import RequestLogConfig
 from serving.server import ServerConfig, serve
 from serving.settings import Limits
@@ -50,7 +51,9 @@ def serve_bundles(options: argparse.Namespace) -> int:
         request_log=_request_log(options),
     )
     registered = {source: model for source in options.bundles if (model := _registered(source)) is not None}
-    sources = [registered[name].path if name in registered else partial(Path, name) for name in options.bundles]
+    sources = [
+        _source(registered[name]) if name in registered else Source(partial(Path, name)) for name in options.bundles
+    ]
     name, awaited, missing = options.name, None, ""
     if options.wait:
         model = _awaited(options, registered)
@@ -79,11 +82,18 @@ class Registered(Protocol):
     def path(self) -> Path:
         """Return the bundle that the address names now; the server asks again whenever it loads the model."""
 
+    def canary(self) -> tuple[Path, float] | None:
+        """Return a bundle that answers a share of the requests instead, and the share, as `path` last found them."""
+
     def follow(self, name: str | None, load: Callable[[str], None]) -> None:
         """Call `load` with the model's name, by default the bundle's, for every bundle that the address comes to name.
 
         It returns at once. `load` raises OSError when the server cannot serve the bundle.
         """
+
+
+def _source(model: Registered) -> Source:
+    return Source(model.path, model.canary)
 
 
 def _registered(source: str) -> Registered | None:

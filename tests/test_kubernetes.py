@@ -16,6 +16,8 @@ from prefect.utilities.templating import apply_values
 from prefect.workers.base import BaseJobConfiguration
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
+from serving.server import ServerConfig
+
 TOP = Path(__file__).parent.parent
 FOLDER = TOP / "docker" / "kubernetes"
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -52,6 +54,7 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 PODS = dict(pods())
+(SERVING,) = (one for one in OBJECTS if one["kind"] == "Deployment" and one["metadata"]["name"] == "serving")
 each_pod = pytest.mark.parametrize("pod", PODS.values(), ids=PODS)
 
 
@@ -143,6 +146,26 @@ def test_worker_may_do_what_it_does_and_nothing_else() -> None:
     assert not {verb for resource, verb in allowed if resource in {"pods", "pods/log"}} - {"get", "list", "watch"}
     assert not {resource for resource, _ in allowed} & {"secrets", "*", "serviceaccounts", "roles"}
     assert not [one for one in OBJECTS if one["kind"] in {"ClusterRole", "ClusterRoleBinding"}]
+
+
+def test_clients_reach_the_server_of_models_and_no_other_pod() -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in OBJECTS if one["kind"] == "NetworkPolicy"}
+    assert policies["no-ingress"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    labels = SERVING["spec"]["template"]["metadata"]["labels"]
+    assert policies["serving"]["podSelector"]["matchLabels"] == labels
+    [[http]] = (rule["ports"] for rule in policies["serving"]["ingress"])
+    assert http["port"] in {port["name"] for port in PODS["serving"]["containers"][0]["ports"]}
+    assert "Egress" in policies["serving"]["policyTypes"]
+    assert all(rule["ports"] for rule in policies["serving"]["egress"])  # a rule without ports allows all of them
+
+
+def test_drained_node_leaves_a_server_and_lets_the_other_finish() -> None:
+    (budget,) = (one["spec"] for one in OBJECTS if one["kind"] == "PodDisruptionBudget")
+    assert budget["selector"] == SERVING["spec"]["selector"]
+    assert 1 <= budget["minAvailable"] < SERVING["spec"]["replicas"]
+    pod = PODS["serving"]
+    [_, seconds] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert pod["terminationGracePeriodSeconds"] > int(seconds) + ServerConfig().stop_timeout_s
 
 
 def test_passwords_are_in_the_secret_alone_and_git_ignores_its_file() -> None:

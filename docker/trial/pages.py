@@ -22,9 +22,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_of(browser: Browser) -> Iterator[Page]:
-    """A window of its own, without the passwords that others have entered."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+def page_of(browser: Browser, account: tuple[str, str] | None = None) -> Iterator[Page]:
+    """A window of its own, without the passwords that others have entered; `account` is for servers that ask."""
+    known = {"username": account[0], "password": account[1]} if account else None
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, http_credentials=known)
     context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()
@@ -60,6 +61,7 @@ def look_at_records(browser: Browser, servers: Servers, run: str) -> None:
         page.goto(f"{servers.prefect}/runs/flow-run/{run}")
         page.get_by_text("Completed").first.wait_for()
         page.get_by_text("Task runs").first.wait_for()
+    with page_of(browser, servers.mlflow_account) as page:
         page.goto(f"{servers.mlflow}/#/models/{MODEL}")
         page.get_by_text("champion").first.wait_for()
 

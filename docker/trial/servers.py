@@ -21,6 +21,7 @@ class Servers:
         ports = (settings[f"{name}_PORT"] for name in ("PREFECT", "MLFLOW", "SERVING"))
         self.prefect, self.mlflow, self.serving = (f"http://127.0.0.1:{port}" for port in ports)
         self.password = settings["PREFECT_AUTH_STRING"]
+        self.mlflow_account = "gauntlet", settings["MLFLOW_PASSWORD"]
         self.token = settings["SERVING_TOKEN"]
 
     @cached_property
@@ -82,7 +83,11 @@ class Servers:
 
     def refusals(self) -> dict[str, int]:
         """Return the status of requests without a password or token."""
-        addresses = (f"{self.prefect}/api/deployments/name/gauntlet/on-demand", f"{self.serving}/v2/models/{MODEL}")
+        addresses = (
+            f"{self.prefect}/api/deployments/name/gauntlet/on-demand",
+            f"{self.mlflow}/api/2.0/mlflow/registered-models/get?name={MODEL}",
+            f"{self.serving}/v2/models/{MODEL}",
+        )
         return {address: requests.get(address, timeout=TIMEOUT_S).status_code for address in addresses}
 
     def _prefect(self, method: str, path: str, body: Fields | None = None) -> Any:
@@ -95,7 +100,7 @@ class Servers:
 
     def _mlflow(self, method: str, path: str, body: Fields | None = None, **query: str) -> Fields:
         address = f"{self.mlflow}/api/2.0/mlflow/{path}"
-        done = requests.request(method, address, json=body, params=query, timeout=TIMEOUT_S)
+        done = requests.request(method, address, json=body, params=query, auth=self.mlflow_account, timeout=TIMEOUT_S)
         done.raise_for_status()
         fields: Fields = done.json()
         return fields

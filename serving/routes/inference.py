@@ -64,7 +64,7 @@ async def infer(name: str, body: InferRequest, version: str | None = None) -> In
 
 async def _infer(request: Request, name: str, version: str | None = None) -> Response:
     repository = repository_of(request)
-    async with repository.use(name, version) as model, AsyncExitStack() as held:
+    async with repository.use(name, version, request.scope[NOTES]["request_id"]) as model, AsyncExitStack() as held:
         with _observed_failures(request, model, perf_counter()):
             body = await _received(request, model, held)
         arrived = perf_counter()  # now: the network and the client are not the service's
@@ -87,7 +87,7 @@ async def _infer(request: Request, name: str, version: str | None = None) -> Res
 async def predict(name: str, request: Request, version: str | None = None) -> Response:
     """Predict for one image, the body itself, or for several in a multipart form."""
     repository = repository_of(request)
-    async with repository.use(name, version) as model, AsyncExitStack() as held:
+    async with repository.use(name, version, request.scope[NOTES]["request_id"]) as model, AsyncExitStack() as held:
         with _observed_failures(request, model, perf_counter()):
             files = await _images(request, model, held)
         arrived = perf_counter()

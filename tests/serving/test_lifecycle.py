@@ -22,7 +22,7 @@ from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
 from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
 from serving.open_inference import binary_request
-from serving.repository import Repository
+from serving.repository import Repository, Source
 from serving.settings import Limits
 
 ONE = {"image": np.ones((1, 1, SIZE, SIZE), np.float32)}
@@ -207,7 +207,7 @@ def test_hundred_swaps_under_load_lose_no_request(tmp_path: Path) -> None:
 
 def test_expected_model_keeps_the_server_from_being_ready_until_it_is_loaded(tmp_path: Path) -> None:
     repository = Repository(Metrics(), Limits())
-    repository.expect(lambda: tmp_path / "b", "brightness")
+    repository.expect(Source(lambda: tmp_path / "b"), "brightness")
     assert not repository.ready
     with pytest.raises(NotReady, match="there is no bundle yet"):
         repository.model("brightness")

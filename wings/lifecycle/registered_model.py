@@ -39,6 +39,10 @@ class RegisteredModel:
         self.loaded = resolve(Home.find(), self.source)
         return self.loaded.folder
 
+    def canary(self) -> tuple[Path, float] | None:
+        """Return the bundle that answers a share of the requests, and the share, as `path` last found them."""
+        return self.loaded.canary if self.loaded else None
+
     def follow(self, name: str | None, load: Callable[[str], None]) -> None:
         """Call `load` for every bundle that the alias comes to name, as long as this process lives."""
         from wings.lifecycle.registry.bundle_cache import follow
@@ -53,7 +57,7 @@ class RegisteredModel:
             except OSError as error:
                 raise StageError(f"version {bundle.version} is not served, the one before stays: {error}") from error
 
-        options = {"poll_s": POLL_S, "known": self.loaded.digest if self.loaded else None}
+        options = {"poll_s": POLL_S, "known": self.loaded}
         arguments = (Home.find(), self.source, serve, threading.Event())
         threading.Thread(target=follow, args=arguments, kwargs=options, daemon=True).start()
 

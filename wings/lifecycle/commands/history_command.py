@@ -49,7 +49,7 @@ def _row(past: History, entry: Entry, versions: dict[str, str]) -> tuple[str, ..
 
     failed = [check.name for check in entry.checks if check.blocks]
     why = "; ".join(text for text in (entry.cause, entry.why, ", ".join(failed)) if text)
-    what = entry.role or "champion" if entry.op != "rollback" else "rollback"
+    what = {"rollback": "rollback", "canary": f"canary {entry.share or 0:.0%}"}.get(entry.op, entry.role or "champion")
     when = f"{entry.time[:10]} {entry.time[11:16]}"
     by = plain(f"{entry.by}: {why}" if why else entry.by)
     return str(entry.number), when, what, past.outcome(entry), version(entry.digest), version(entry.replaced), by

@@ -7,6 +7,8 @@ from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
 
 USES = {
     "promote": (WATCH, "gauntlet promote winner.zip"),
+    "approve": (WATCH, "gauntlet approve digits --why 'as tried'"),
+    "canary": (WATCH, "gauntlet canary digits --log requests --every 60"),
     "rollback": (WATCH, "gauntlet rollback digits"),
     "abandon": (WATCH, "gauntlet abandon digits"),
     "history": (WATCH, "gauntlet history digits"),
@@ -39,7 +41,14 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
     won = "labeled requests on which it must be proven better than the champion"
     promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
+    waits = "let another person decide, once it may be promoted: gauntlet approve"
+    promote.add_argument("--approve", action="store_true", help=waits)
     _add_replay_limits(promote)
+    approve = add("approve", "promote_command:answer", "approve or refuse a promotion that waits for it", codes)
+    approve.add_argument("name", metavar="NAME", help="of the registered model")
+    approve.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the ledger")
+    approve.add_argument("--refuse", action="store_true", help="refuse it")
+    _add_canary(add)
     rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -53,6 +62,22 @@ def _add_promotion_commands(add: AddCommand) -> None:
     history = add("history", "history_command:show_history", text, intact)
     history.add_argument("name", metavar="NAME", help="of the registered model")
     history.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_canary(add: AddCommand) -> None:
+    codes = f"exit codes: 0 it goes on, was stopped by --stop, or is the champion, 1 harm or a refusal, {INVALID}"
+    text = "let the challenger answer a growing share of the requests, and promote it unless harm is proven"
+    canary = add("canary", "canary_command:run_canary", text, codes)
+    canary.add_argument("name", metavar="NAME", help="of the registered model")
+    canary.add_argument("--log", metavar="FOLDER", help="what `gauntlet serve --request-log --log-inputs all` wrote")
+    step = "logged requests that the challenger has to answer in each step; by default 200"
+    canary.add_argument("--per-step", type=at_least(1), default=200, metavar="N", help=step)
+    every = "seconds between looks, until it has ended; by default one look"
+    canary.add_argument("--every", type=at_least(1), metavar="S", help=every)
+    canary.add_argument("--stop", action="store_true", help="end it: the champion answers everything")
+    canary.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    _add_monitor_limits(canary)
+    _add_replay_limits(canary)
 
 
 def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -102,7 +127,7 @@ def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGro
     command.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
     window = "hours within which labels come; by default 48"
     command.add_argument("--label-window-h", type=float, metavar="H", help=window)
-    season = "hours of a cycle of the requests, such as 24; by default none"
+    season = "hours of a cycle of the requests, by default 24; 0 for none"
     command.add_argument("--season-h", type=float, metavar="H", help=season)
 
 

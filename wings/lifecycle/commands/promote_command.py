@@ -1,4 +1,4 @@
-"""`gauntlet promote`, `rollback` and `abandon`: which version is the champion."""
+"""`gauntlet promote`, `approve`, `rollback` and `abandon`: which version is the champion."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,7 @@ from gauntlet.reporting.text_format import metric_name, milliseconds, percent
 from gauntlet.runtime.signals import end_in_order
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
+from wings.lifecycle.registry.approval import decide
 from wings.lifecycle.registry.bundle_cache import registry_of
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
 from wings.lifecycle.registry.transaction import abandon
@@ -20,7 +21,8 @@ def promote_bundle(options: argparse.Namespace) -> int:
     """Promote a run's bundle and say what it replaced; a refusal is `GateFailed`."""
     limits = given_limits(ReplayLimits, options)
     requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
-    request = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits, won)
+    asked = (options.source, options.role, options.name, options.why, requests, limits, won)
+    request = PromotionRequest(*asked, approve=options.approve)
     end_in_order()
     console = Console()
     with console.status("promoting ...") as status:
@@ -29,6 +31,16 @@ def promote_bundle(options: argparse.Namespace) -> int:
             Home.find(), request, on_round=lambda n: status.update(f"shadow replay: round {n} of {limits.rounds}")
         )
     _print(console, done, options.role)
+    return 0
+
+
+def answer(options: argparse.Namespace) -> int:
+    """Approve or refuse the promotion that waits."""
+    done = decide(Home.find(), options.name, not options.refuse, options.why)
+    if options.refuse:
+        Console().print(f"{done.name}: refused; nothing is changed", highlight=False, soft_wrap=True)
+    else:
+        _print(Console(), done, str(done.entry.role))
     return 0
 
 
@@ -49,6 +61,10 @@ def abandon_change(options: argparse.Namespace) -> int:
 
 
 def _print(console: Console, done: Promotion, role: str) -> None:
+    if done.waits:
+        line = f"{done.name}: {str(done.entry.digest)[:12]} passed every check and waits for another person:"
+        console.print(f"{line} gauntlet approve {done.name} --why TEXT", highlight=False, soft_wrap=True)
+        return
     before = done.entry.replaced
     verb = "is now" if done.changed else "was already"
     replaced = f"; it replaced {before[:12]}" if done.changed and before else ""

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
+from prefect.flow_runs import suspend_flow_run
+from prefect.input import RunInput
+from pydantic import Field
 
 from flows.failure import fails_with_its_reason
 from flows.record.benchmark_slot import benchmark_slot
@@ -13,8 +16,20 @@ from gauntlet.core.errors import GateFailed
 from wings.lifecycle.library.promotion.ledger import Role
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry import promote as registry
+from wings.lifecycle.registry.approval import decide
 
 log = logging.getLogger("gauntlet")
+
+WAIT_S = 30 * 24 * 3600
+"""How long a flow run waits for a person."""
+
+
+class Approval(RunInput):
+    """What a person enters on the page of the suspended flow run."""
+
+    approve: bool = Field(description="promote it; otherwise it is refused")
+    who: str = Field(min_length=1, description="who decides, for the ledger")
+    why: str = Field(min_length=1, description="the reason, for the ledger")
 
 
 @flow(name="promote", flow_run_name="{source} as {role}", persist_result=False, log_prints=False)
@@ -29,6 +44,7 @@ def promote(
     must_win_on: str | None = None,
     cause: str = "",
     retraining: str = "",
+    approve: bool = False,
 ) -> str:
     """Promote a bundle, as `gauntlet promote` does; return the version. A refusal raises `GateFailed`.
 
@@ -42,12 +58,15 @@ def promote(
         must_win_on: an `.npz` file or a folder of labeled images on which the challenger must be proven better.
         cause: what asks for it, where no person does; for the ledger.
         retraining: id of the retraining that asks for it; for the ledger.
+        approve: suspend the flow run until a person approves or refuses.
     """
     log.setLevel(logging.INFO)
     replayed, won = (Path(text) if text else None for text in (requests, must_win_on))
-    request = registry.PromotionRequest(source, role, name, why, replayed, limits, won, cause, retraining)
+    request = registry.PromotionRequest(source, role, name, why, replayed, limits, won, cause, retraining, approve)
     try:
         done = registry.promote(Home.find(), request, alone=benchmark_slot)
+        if done.waits:
+            done = _answered(done)
     except GateFailed as error:
         _publish(f"Refused.\n\n```\n{error}\n```")
         raise
@@ -56,6 +75,16 @@ def promote(
     table = "\n".join(["| check | value | limit | |", "|---|---|---|---|", *checks]) if checks else ""
     _publish(f"Version {done.version} of {done.name} {changed} the {role}.\n\n{table}")
     return done.version
+
+
+def _answered(asked: registry.Promotion) -> registry.Promotion:
+    """Suspend the flow run, which begins anew once a person has answered; then carry out the answer."""
+    _publish(f"{asked.name} {asked.entry.digest} passed every check and waits for approval: *Resume*.")
+    answer = suspend_flow_run(wait_for_input=Approval, timeout=WAIT_S, key="approval")
+    done = decide(Home.find(), asked.name, answer.approve, answer.why, answer.who)
+    if not answer.approve:
+        raise GateFailed(f"{asked.name}: refused by {answer.who}: {answer.why}")
+    return done
 
 
 def _publish(text: str) -> None:

@@ -35,6 +35,8 @@ class ResolvedBundle(NamedTuple):
     version: str
     digest: str
     folder: Path
+    canary: tuple[Path, float] | None = None
+    """The folder of a version that answers a share of the champion's requests, and the share."""
 
 
 def is_address(text: str) -> bool:
@@ -59,7 +61,19 @@ def resolve(home: Home, address: str) -> ResolvedBundle:
             f"{address}: no such version. Fix: promote one with: gauntlet promote RUN --name {parts['name']}; "
             f"aliases are {', '.join(ALIASES)}"
         )
-    return ResolvedBundle(parts["name"], version, digest, bundle_folder(home, registry, version, digest))
+    canary = _canary(home, registry) if parts["alias"] == "champion" else None
+    return ResolvedBundle(parts["name"], version, digest, bundle_folder(home, registry, version, digest), canary)
+
+
+def _canary(home: Home, registry: ModelRegistry) -> tuple[Path, float] | None:
+    """Return the canary that runs; None where its bundle cannot be used: then the champion answers everything."""
+    try:
+        if (found := registry.canary()) is None or (version := registry.find(found[0])) is None:
+            return None
+        return bundle_folder(home, registry, version, found[0]), found[1]
+    except PipelineError as error:
+        log.warning("%s: no canary: %s", registry.name, error)
+        return None
 
 
 def model_name(address: str) -> str:
@@ -123,24 +137,24 @@ def follow(
     stop: threading.Event,
     *,
     poll_s: float = 10.0,
-    known: str | None = None,
+    known: ResolvedBundle | None = None,
 ) -> None:
     """Call `load` with every bundle that an address comes to name, until `stop` is set.
 
-    `known` is the digest that is loaded already. A registry that cannot be reached is asked again `poll_s` seconds
+    `known` is what is loaded already. A registry that cannot be reached is asked again `poll_s` seconds
     later, and so is one after any other error; a bundle that `load` refuses is not loaded until the alias moves again.
     What fails in the same way again is not logged again.
     """
-    refused: str | None = None
+    refused: ResolvedBundle | None = None
     warned = ""
     while not stop.wait(poll_s):
         try:
             bundle = resolve(home, address)
-            if bundle.digest in (known, refused):
+            if bundle in (known, refused):
                 continue
-            refused = bundle.digest
+            refused = bundle
             load(bundle)
-            known, refused, warned = bundle.digest, None, ""
+            known, refused, warned = bundle, None, ""
             log.info("%s is now version %s (%s)", address, bundle.version, bundle.digest[:12])
         except Exception as error:  # whatever it is, a server that stops to follow serves what was rolled back
             if not isinstance(error, PipelineError):

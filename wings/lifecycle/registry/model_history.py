@@ -11,6 +11,7 @@ from wings.lifecycle.library.promotion.ledger import (
     Aliases,
     Entry,
     Ledger,
+    awaiting_approval,
     checked_name,
     last_committed,
     pending,
@@ -38,6 +39,10 @@ class History:
         """Return what became of an intent: `done`, `undone` or `interrupted`; `refused` for a refusal."""
         if entry.op == "refuse":
             return "refused"
+        if entry.op == "ask":
+            answer = next((e for e in self.entries if e.asked == entry.number and self.outcome(e) != "undone"), None)
+            waits = "waits" if awaiting_approval(self.entries) == entry else "asked again"
+            return waits if answer is None else "approved" if answer.op == "promote" else "refused"
         closing = self.closing(entry)
         return UNFINISHED if closing is None else {"commit": "done", "undo": "undone"}[closing.op]
 

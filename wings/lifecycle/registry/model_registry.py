@@ -29,6 +29,8 @@ DIGEST = "bundle.digest"
 """Tag of a version, and of the logged model that holds its files."""
 HEAD = "gauntlet.ledger"
 """Tag of a registered model: digest of the ledger's intent that last changed it."""
+CANARY = "gauntlet.canary"
+"""Tag of a registered model: digest of the bundle that answers a share of the champion's requests, and the share."""
 ACCOUNT_VARIABLE, PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 """MLflow's own names, read by its client."""
 ORDER: tuple[Alias, ...] = ("previous", "champion", "challenger")
@@ -120,6 +122,19 @@ class ModelRegistry:
         """Note which of the ledger's intents changed this model."""
         with self._server() as client:
             client.set_registered_model_tag(self.name, HEAD, digest)
+
+    def canary(self) -> tuple[str, float] | None:
+        """Return the digest of the canary's bundle, and the share of the requests that it answers; None without one."""
+        with self._server() as client:
+            model = self._model(client)
+            digest, _, share = (model.tags.get(CANARY, "") if model else "").partition(" ")
+            return (digest, float(share)) if share else None
+
+    def set_canary(self, canary: tuple[str, float] | None) -> None:
+        """Let a bundle answer a share of the requests, or end the canary that runs."""
+        if canary != self.canary():
+            with self._server() as client:
+                client.set_registered_model_tag(self.name, CANARY, f"{canary[0]} {canary[1]}" if canary else "")
 
     def tags(self, version: str) -> dict[str, str]:
         """Return the tags of a version."""

@@ -18,6 +18,7 @@ from wings.lifecycle.library.promotion.ledger import (
     Aliases,
     Entry,
     Role,
+    awaiting_approval,
     checked_name,
     last_champion_change,
     last_committed,
@@ -58,6 +59,8 @@ class PromotionRequest:
     """What asked for it, where no person did."""
     retraining: str = ""
     """Id of the retraining that asked for it, by which that finds the ledger's decision."""
+    approve: bool = False
+    """Whether another person has to approve it (`registry.approval`) once it may be promoted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,12 @@ class Promotion:
     entry: Entry
     version: str
     changed: bool
-    """False where the alias pointed to the bundle already."""
+    """False where the alias pointed to the bundle already, or where it waits for an approval."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether another person has to approve it."""
+        return self.entry.op == "ask"
 
 
 def promote(
@@ -97,7 +105,7 @@ def promote(
             if any(check.blocks for check in checks):
                 _refuse(held, request, origin, checks, None)
             digest, champion = origin.opened.digest, held.state.get("champion")
-            if same := _already(held, request.role, digest):
+            if same := _already(held, request, digest):
                 return same
             replayed = replay is not None and replay.champion == champion
             if request.role == "challenger" or champion in (None, digest) or replayed:
@@ -184,8 +192,11 @@ def _own_checks(held: Transaction, origin: Origin, why: str) -> tuple[Check, ...
     return (*checks, damage_check(list(refusals(origin.opened))), harm)
 
 
-def _already(held: Transaction, role: Role, digest: str) -> Promotion | None:
-    """Return what was done before, where the alias points to the bundle already, and the ledger says so."""
+def _already(held: Transaction, request: PromotionRequest, digest: str) -> Promotion | None:
+    """Return what was done before, where the alias points to the bundle already, or the same waits for an approval."""
+    role, asked = request.role, awaiting_approval(held.ledger.entries())
+    if request.approve and asked and (asked.role, asked.digest, asked.before) == (role, digest, held.state):
+        return Promotion(held.registry.name, asked, "", changed=False)
     if role == "challenger" and held.state.get("champion") == digest:
         raise ConfigError(f"{held.registry.name}: this bundle is the champion already, so it cannot be the challenger")
     last = last_committed(held.ledger.entries())
@@ -201,12 +212,15 @@ def _decide(
     checks = checks if replay is None else (*checks, *replay_checks(replay, request.limits))
     if any(check.blocks for check in checks):
         _refuse(held, request, origin, checks, replay)
-    digest = origin.opened.digest
-    entry = held.change("promote", _after(held.state, request.role, digest), **_fields(request, origin, checks, replay))
+    digest, fields = origin.opened.digest, _fields(request, origin, checks, replay)
+    if request.approve:
+        return Promotion(held.registry.name, held.note("ask", **fields), "", changed=False)
+    entry = held.change("promote", aliases_after(held.state, request.role, digest), **fields)
     return Promotion(held.registry.name, entry, held.registry.find(digest) or "", changed=True)
 
 
-def _after(state: Aliases, role: Role, digest: str) -> Aliases:
+def aliases_after(state: Aliases, role: Role, digest: str) -> Aliases:
+    """Return where the aliases stand after a promotion."""
     after: Aliases = {**state, role: digest}
     if role == "champion":
         if state.get("champion", digest) != digest:
@@ -219,7 +233,7 @@ def _after(state: Aliases, role: Role, digest: str) -> Aliases:
 def _refuse(
     held: Transaction, request: PromotionRequest, origin: Origin, checks: tuple[Check, ...], replay: ReplayFacts | None
 ) -> None:
-    entry = held.refuse(**_fields(request, origin, checks, replay))
+    entry = held.note("refuse", **_fields(request, origin, checks, replay))
     failed = "\n".join(str(check) for check in checks if check.blocks)
     raise GateFailed(f"{held.registry.name}: not promoted (line {entry.number} of {held.ledger.path})\n{failed}")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from flows.record.home import Home
 from flows.record.locks import locked
@@ -41,9 +41,9 @@ class Transaction:
     state: Aliases
     """The registry's aliases."""
 
-    def refuse(self, **fields: Any) -> Entry:
-        """Write down that nothing was changed, and why."""
-        entry = self.ledger.append("refuse", **self._signed(), before=self.state, after=self.state, **fields)
+    def note(self, op: Literal["refuse", "ask"], **fields: Any) -> Entry:
+        """Write down that nothing is changed, and why."""
+        entry = self.ledger.append(op, **self.signed(), before=self.state, after=self.state, **fields)
         _anchor(self.registry, self.ledger)
         return entry
 
@@ -53,7 +53,7 @@ class Transaction:
         Raises:
             AccessError: when this account may not change the model; nobody's later command finishes the change.
         """
-        intent = self.ledger.append(op, **self._signed(), before=self.state, after=after, **fields)
+        intent = self.ledger.append(op, **self.signed(), before=self.state, after=after, **fields)
         try:
             _apply(self.home, self.registry, self.ledger, intent)
         except AccessError as error:
@@ -63,7 +63,8 @@ class Transaction:
             raise
         return intent
 
-    def _signed(self) -> dict[str, str]:
+    def signed(self) -> dict[str, str]:
+        """Return who acts, and on which server."""
         uri = self.registry.uri
         address = "" if uri == self.home.mlflow_uri else without_password(uri)
         person, account = f"{getpass.getuser()}@{socket.gethostname()}", os.environ.get(ACCOUNT_VARIABLE)
@@ -129,6 +130,7 @@ def abandon(home: Home, registry: ModelRegistry, why: str = "") -> Entry:
 def _undo(registry: ModelRegistry, ledger: Ledger, intent: Entry, why: str) -> None:
     versions = {digest: version for digest in intent.before.values() if (version := registry.find(digest))}
     registry.point(intent.before, versions)
+    registry.set_canary(_canary_of(last_committed(ledger.entries())))
     ledger.append("undo", by=intent.by, intent=intent.number, why=why)
     _anchor(registry, ledger)
 
@@ -139,9 +141,15 @@ def _apply(home: Home, registry: ModelRegistry, ledger: Ledger, intent: Entry) -
     for digest in sorted(set(intent.after.values())):
         versions[digest] = registry.find(digest) or _register(home, registry, intent, digest)
     registry.point(intent.after, versions)
+    registry.set_canary(_canary_of(intent))
     registry.set_head(ledger.digest(intent.number))
     seconds = (datetime.now(UTC) - datetime.fromisoformat(intent.time)).total_seconds()
     ledger.append("commit", by=intent.by, intent=intent.number, versions=versions, seconds=seconds)
+
+
+def _canary_of(entry: Entry | None) -> tuple[str, float] | None:
+    """Return the canary that runs after a change: any but a step of a canary ends it."""
+    return (entry.digest, entry.share) if entry and entry.op == "canary" and entry.digest and entry.share else None
 
 
 def moved_since(intent: Entry, state: Aliases) -> str:

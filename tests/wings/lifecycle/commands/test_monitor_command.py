@@ -19,6 +19,8 @@ from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 BRIGHT = (0.7, 1.0)
 AS_THEY_COME = ("--label-window-h", "0")
 """How labels are judged: earlier requests have none."""
+NO_CYCLE = ("--season-h", "0")
+"""How inputs and outputs are judged: all requests come within a moment."""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def log(tmp_path: Path) -> Path:
 
 def look(capsys: pytest.CaptureFixture[str], bundle: Path, log: Path, *words: str) -> tuple[int, MonitorResult]:
     capsys.readouterr()
-    code = main(["monitor", str(bundle), "--log", str(log), "--json", *words])
+    code = main(["monitor", str(bundle), "--log", str(log), "--json", *NO_CYCLE, *words])
     return code, MonitorResult.model_validate_json(capsys.readouterr().out)
 
 
@@ -69,6 +71,14 @@ def test_change_without_labels_is_an_alarm_that_cannot_be_told(bundle: Path, log
     assert all(one.request_id.startswith("bright-") for one in found.moved)
     assert "POST /v2/models/NAME/feedback" in found.reason
     assert page(log).count("data:image/png;base64,") == len(found.moved)
+
+
+def test_change_that_may_be_an_hour_of_a_cycle_is_no_alarm_on_the_first_day(bundle: Path, log: Path, capsys) -> None:
+    log_requests(log, bundle, images(1, 200))
+    log_requests(log, bundle, images(2, 200, BRIGHT), name="bright")
+    code, found = look(capsys, bundle, log, "--season-h", "24")
+    assert (code, found.verdict) == (0, "no alarm")
+    assert "until 24 h are logged, only changes that no hour of the evaluation explains are found" in found.reason
 
 
 def test_change_with_wrong_predictions_is_harmful(bundle: Path, log: Path, capsys) -> None:
@@ -216,7 +226,7 @@ def test_one_request_without_statistics_blinds_no_feature(bundle: Path, log: Pat
     code, found = look(capsys, bundle, log)
     assert (code, [one.samples for one in found.features]) == (1, [200, 200, 200, 201, 201])
     assert found.features[0].alarm_at is not None
-    assert main(["monitor", str(bundle), "--log", str(log)]) == 1
+    assert main(["monitor", str(bundle), "--log", str(log), *NO_CYCLE]) == 1
     assert "not in the log of all samples: brightness (200), contrast (200)" in capsys.readouterr().out
 
 
@@ -234,7 +244,7 @@ def test_labels_that_wait_for_earlier_ones_are_counted_and_said(bundle: Path, lo
 
 def test_text_names_the_verdict_and_the_page(bundle: Path, log: Path, tmp_path: Path, capsys) -> None:
     log_requests(log, bundle, images(1, 200, BRIGHT))
-    assert main(["monitor", str(bundle), "--log", str(log), "--out", str(tmp_path / "out")]) == 1
+    assert main(["monitor", str(bundle), "--log", str(log), *NO_CYCLE, "--out", str(tmp_path / "out")]) == 1
     printed = capsys.readouterr().out
     assert "Cannot tell: brightness" in printed
     assert "200 samples, 0 labels" in printed

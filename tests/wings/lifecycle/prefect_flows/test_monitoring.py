@@ -31,7 +31,7 @@ def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_pat
     assert monitor("brightness", str(log)) == "no alarm"
     log_requests(log, champion, images(2, 200, (0.7, 1.0)), name="bright")
     with pytest.raises(GateFailed, match="brightness: cannot tell: "):
-        monitor("brightness", str(log))
+        monitor("brightness", str(log), MonitorLimits(season_h=0))
     with get_client(sync_client=True) as prefect:
         key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]

@@ -1,5 +1,6 @@
 """The Prefect flow `promote`, with a real server: it does what the command does, and fails with the reason."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,15 @@ from graded_bundles import make_bundle, run_report
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import Pause
+from prefect.flow_engine import run_flow_sync
 
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Check
+from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.prefect_flows.promotion import promote
 
 OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(override="ticket 7")
@@ -34,3 +39,34 @@ def test_flow_promotes_and_shows_its_decision(bundle: Bundle, tmp_path: Path) ->
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
     assert any(text.startswith("Refused.") and "overridden_gates" in text for text in texts)
     assert any("Version 1 of digits is now the champion" in text for text in texts)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_suspended_flow_run_waits_for_a_person_and_does_what_they_enter(
+    bundle: Bundle, tmp_path: Path, approved: bool
+) -> None:
+    """As a worker runs it: the process ends when the run is suspended, and another one goes on."""
+    model, parameters = f"approved-{approved}", {"source": str(bundle.folder), "why": "test fleet", "approve": True}
+    with get_client(sync_client=True) as prefect:
+        deployment = prefect.create_deployment(prefect.create_flow(promote), "promote")
+        run = prefect.create_flow_run_from_deployment(deployment, parameters=parameters | {"name": model})
+        assert state_after(run) == "Suspended"
+        assert [entry.op for entry in Ledger.of(tmp_path / "home", model).entries()] == ["ask"]
+        resumed = prefect.resume_flow_run(run.id, run_input={"approve": approved, "who": "bert", "why": "tried it"})
+        assert resumed.status.value == "ACCEPT"
+        assert state_after(prefect.read_flow_run(run.id)) == ("Completed" if approved else "Failed")
+    _, answer, *_ = Ledger.of(tmp_path / "home", model).entries()
+    verb = "approved" if approved else "refused"
+    assert (answer.op, answer.cause, answer.why) == (
+        "promote" if approved else "refuse",
+        f"{verb} by bert",
+        "tried it",
+    )
+
+
+def state_after(run: FlowRun) -> str:
+    """Run a flow run and return the name of the state in which that ends."""
+    with contextlib.suppress(Pause):
+        run_flow_sync(promote, run, parameters=run.parameters, return_type="state")
+    with get_client(sync_client=True) as prefect:
+        return str(prefect.read_flow_run(run.id).state.name)

@@ -1,36 +1,37 @@
-"""Who may promote is decided by MLflow's own accounts, on its real server with the app `basic-auth`."""
+"""Who may promote is decided by MLflow's own accounts, on its real server as docker/compose.yaml starts it."""
 
 import json
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from harness import command
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
 from flows.servers.local_servers import launch, stop, wait_until_up
 from flows.servers.ports import free_port
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
+from wings.lifecycle.registry.bundle_cache import resolve
 from wings.lifecycle.registry.model_registry import AccessError
 from wings.lifecycle.registry.promote import PromotionRequest, promote, rollback
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("access")]
-ADMIN, PASSWORD = "platform", "correct horse battery"
+DOCKER = Path(__file__).parents[4] / "docker"
+SERVICES = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+ADMIN = SERVICES["worker"]["environment"]["MLFLOW_TRACKING_USERNAME"]
+PASSWORD = "correct horse battery"
 MODEL = "digits"
 ROLES = {"reader": "read", "trainer": "train", "releaser": "release"}
-CONFIG = """
-[mlflow]
-default_permission = READ
-database_uri = sqlite:///{folder}/accounts.db
-admin_username = {admin}
-auth_cache_ttl_seconds = 600
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-"""
 
 
 def sign_in(monkeypatch: pytest.MonkeyPatch, account: str | None, password: str = PASSWORD) -> None:
@@ -40,23 +41,25 @@ def sign_in(monkeypatch: pytest.MonkeyPatch, account: str | None, password: str 
 
 @pytest.fixture
 def server(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Start MLflow with accounts, on this home's store, and leave the administrator signed in."""
-    folder = tmp_path / "server"
+    """Start MLflow with Compose's command and accounts, on this home's store; leave the administrator signed in."""
+    folder, port = tmp_path / "server", free_port()
     folder.mkdir()
-    (folder / "accounts.ini").write_text(CONFIG.format(folder=folder, admin=ADMIN))
+    accounts = (DOCKER / "mlflow-accounts.ini").read_text()
+    (folder / "accounts.ini").write_text(accounts.replace("sqlite:////mlflow/", f"sqlite:///{folder}/"))
     environment = os.environ | {
+        **dict.fromkeys(SERVICES["mlflow"]["environment"], PASSWORD),
+        "MLFLOW_BACKEND_STORE_URI": home.mlflow_uri,
         "MLFLOW_AUTH_CONFIG_PATH": str(folder / "accounts.ini"),
-        "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": "only for this test",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    port = free_port()
+    ours = {"--host": "127.0.0.1", "--port": str(port), "--artifacts-destination": (folder / "files").as_uri()}
+    ours |= {"--allowed-hosts": f"127.0.0.1:{port}", "--cors-allowed-origins": f"http://127.0.0.1:{port}"}
+    options = [option.partition("=")[::2] for option in SERVICES["mlflow"]["command"][2:]]
+    arguments = [f"{name}={ours.get(name, value)}" if value else name for name, value in options]
     uri = f"http://127.0.0.1:{port}"
-    arguments = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
-    arguments += ["--host", "127.0.0.1", "--port", str(port)]
-    arguments += ["--backend-store-uri", home.mlflow_uri, "--artifacts-destination", (folder / "files").as_uri()]
-    process: psutil.Popen = launch(arguments, environment, folder / "server.log")
+    command = [sys.executable, "-m", "mlflow", "server", *arguments]
+    process: psutil.Popen = launch(command, environment, folder / "server.log")
     wait_until_up(process, f"{uri}/health", "MLflow server", folder / "server.log")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     sign_in(monkeypatch, ADMIN)
@@ -65,9 +68,9 @@ def server(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def add_account(account: str, role: str) -> subprocess.CompletedProcess[str]:
-    script = Path(__file__).parents[4] / "docker" / "accounts.py"
     environment = os.environ | {"ACCOUNT_PASSWORD": PASSWORD}
-    return subprocess.run([sys.executable, script, account, role], env=environment, capture_output=True, text=True)
+    script = [sys.executable, DOCKER / "accounts.py", account, role]
+    return subprocess.run(script, env=environment, capture_output=True, text=True)
 
 
 def ledger(home: Home) -> list[tuple[str, str]]:
@@ -104,3 +107,26 @@ def test_only_an_account_with_permission_promotes_and_rolls_back(
     sign_in(monkeypatch, "releaser")
     assert rollback(home, MODEL).changed
     assert ledger(home)[-2:] == [("rollback", "releaser"), ("commit", "releaser")]
+
+
+def test_record_arrives_with_the_password_and_nobody_reads_or_writes_without(
+    home: Home, run, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("run-1", uri=server)
+    sent = command(tmp_path, "sync", GAUNTLET_HOME=str(home.root))
+    assert (sent.returncode, sent.stderr) == (0, "")
+    [recorded] = MlflowClient(server).search_runs([MlflowClient(server).get_experiment_by_name(MODEL).experiment_id])
+    assert recorded.info.status == "FINISHED"
+    assert promote(home, PromotionRequest("run-1")).version == "1"
+    for path, body in (("registered-models/get?name=digits", None), ("experiments/create", b'{"name": "planted"}')):
+        asked = urllib.request.Request(f"{server}/api/2.0/mlflow/{path}", body, {"Content-Type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked, timeout=30)
+
+    *_, account, role = SERVICES["deploy"]["command"][-1].split()
+    assert account == SERVICES["serving"]["environment"]["MLFLOW_TRACKING_USERNAME"]
+    assert add_account(account, role).returncode == 0
+    sign_in(monkeypatch, account)
+    assert resolve(home, "models:/digits@champion").version == "1"
+    with pytest.raises(MlflowException, match="Permission denied"):
+        MlflowClient(server).set_registered_model_tag(MODEL, "planted", "yes")

@@ -89,7 +89,7 @@ def test_follower_loads_every_new_version_and_survives_what_goes_wrong(home: Hom
         if found.version == "2":
             raise StageError("not here")
 
-    options = {"poll_s": 0.01, "known": first.digest}
+    options = {"poll_s": 0.01, "known": first}
     thread = threading.Thread(target=follow, args=(home, "models:/digits@challenger", load, stop), kwargs=options)
     thread.start()
     try:

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth
+from wings.lifecycle.library.monitoring.judged_samples import asked_at
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.monitoring.risk_evidence import within_wealth
+from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,14 @@ class Change:
 
 
 def last_change(
-    history: MonitorHistory, names: tuple[str, ...], first: Change, bound: float, level: float, false_alarms: float
+    history: MonitorHistory, names: tuple[str, ...], first: Change, bound: float, level: float, limits: MonitorLimits
 ) -> tuple[Change, bool]:
     """Return the last change, and whether the labels since its alarm prove the risk below the bound.
 
     `names` are the features, `level` is the probability of a false alarm of each one's test. Every further test has
     half of the level of the one before, so that all together stay below twice the first.
     """
-    change = first
+    change, false_alarms = first, limits.false_alarms
     while True:
         is_later = history.labeled > change.alarm_at
         proof = within_wealth(history.losses[is_later], bound).first_above(false_alarms)
@@ -37,21 +39,23 @@ def last_change(
             return change, False
         level, false_alarms = level / 2, false_alarms / 2
         end = int(history.labeled[is_later][: proof + 1].max()) + 1
-        following = _following(history, names, change.alarm_at, end, level)
+        following = _following(history, names, change.alarm_at, end, level, limits.season_h)
         if following is None:
             return change, True
         change = following
 
 
-def _following(history: MonitorHistory, names: tuple[str, ...], start: int, end: int, level: float) -> Change | None:
+def _following(
+    history: MonitorHistory, names: tuple[str, ...], start: int, end: int, level: float, season_h: float
+) -> Change | None:
     """Return the first change behind the acquitted samples, `start` to `end`, or None."""
-    alarms: dict[str, tuple[int, int]] = {}
+    alarms, times = dict[str, tuple[int, int]](), asked_at(history)[end:]
     for i, name in enumerate(names):
         column = history.features[:, i]
         if np.isnan(column[start:end]).all():
             continue
         usual = column[start:end]
-        wealth = drift_wealth(usual[~np.isnan(usual)], column[end:], seed=i)
+        wealth = seasonal_wealth(usual[~np.isnan(usual)], column[end:], times, season_h, seed=i)
         alarm = wealth.first_above(level)
         if alarm is not None:
             alarms[name] = end + alarm, end + wealth.best_bet(alarm)[1]

@@ -21,22 +21,24 @@ SMALLEST_P = 1e-12
 BLOCK = 256
 
 
-def drift_wealth(reference: Floats, stream: Floats, *, seed: int) -> Wealth:
+def drift_wealth(reference: Floats, stream: Floats, *, seed: int, times: Floats | None = None) -> Wealth:
     """Return the evidence against exchangeability after each sample of the stream, shape (n,).
 
     `seed` breaks ties; the evidence for the first samples is the same when more follow. No bet is placed on a sample
-    that is NaN: the log does not have the feature of it.
+    that is NaN: the log does not have the feature of it. `times` are the autocorrelation times, shape (n,), where the
+    order of the stream does not show them.
     """
     known = np.flatnonzero(~np.isnan(stream))
     p_values = conformal_p_values(reference, stream[known], seed=seed)
     weights = np.zeros(len(stream))
-    weights[known] = 1 / autocorrelation_times(np.stack([p_values, np.abs(2 * p_values - 1)], axis=1))
+    series = np.stack([p_values, np.abs(2 * p_values - 1)], axis=1)
+    weights[known] = 1 / (autocorrelation_times(series) if times is None else times[known])
     p = np.full(len(stream), 0.5)
     p[known] = p_values
     return wealth(lambda part: log_bets(p[part]) * weights[part, None], len(stream))
 
 
-def conformal_p_values(reference: Floats, stream: Floats, *, seed: int) -> Floats:
+def conformal_p_values(reference: Floats, stream: Floats, *, seed: int | tuple[int, ...]) -> Floats:
     """Return each sample's rank among the reference and the samples before it, itself included, as a share."""
     uniform = np.random.default_rng(seed).random(len(stream))
     pool = np.sort(_ordered(reference))

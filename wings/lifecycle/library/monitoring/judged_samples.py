@@ -1,4 +1,4 @@
-"""Which samples and labels of a history are judged, and in which order."""
+"""Which labels of a history are judged, and in which order."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def judged_labels(history: MonitorHistory, window_h: float, now: float) -> Monit
     """
     if not window_h:
         return replace(history, unlabeled=len(history.times) - len(history.labeled))
-    window_s, asked = HOUR_S * window_h, _asked_at(history)
+    window_s, asked = HOUR_S * window_h, asked_at(history)
     has_label = np.zeros(len(asked), np.bool_)
     has_label[history.labeled] = True
     pending = np.flatnonzero(~has_label & (asked > now - window_s))
@@ -34,29 +34,11 @@ def judged_labels(history: MonitorHistory, window_h: float, now: float) -> Monit
     )
 
 
-def whole_seasons(history: MonitorHistory, season_h: float) -> MonitorHistory:
-    """Return a history of whole seasons, in hours, each in random order; all as it is with 0 hours.
-
-    Requests that follow a daily cycle are not exchangeable, but those of a whole day in random order are.
-    """
-    if not season_h or not len(history.times):
-        return history
-    seasons = np.floor(_asked_at(history) / (HOUR_S * season_h))
-    random = np.random.default_rng(0).random(len(seasons))  # the first are the same when more follow
-    order = np.lexsort((random, seasons))[: int((seasons < seasons[-1]).sum())]
-    places = np.full(len(seasons), len(seasons))
-    places[order] = np.arange(len(order))
-    kept = _with_labels(history, np.flatnonzero(places[history.labeled] < len(order)))
-    names = ("features", "times", "ids", "places", "broken")
-    samples = {name: getattr(history, name)[order] for name in names}
-    return replace(kept, **samples, labeled=places[kept.labeled])
-
-
 def _with_labels(history: MonitorHistory, chosen: np.ndarray) -> MonitorHistory:
     names = ("losses", "labels", "labeled", "label_times")
     return replace(history, **{name: getattr(history, name)[chosen] for name in names})
 
 
-def _asked_at(history: MonitorHistory) -> Floats:
+def asked_at(history: MonitorHistory) -> Floats:
     """Return the times of the samples, none after a later one's: a clock that was ahead for a while is set right."""
     return np.asarray(np.minimum.accumulate(history.times[::-1])[::-1])

@@ -10,8 +10,8 @@ from gauntlet.request_log.features import DESCRIPTIONS, PREDICTED
 from gauntlet.request_log.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.accuracy_estimate import MAX_ERROR, estimate_accuracy
 from wings.lifecycle.library.monitoring.acquittal import Change, last_change
-from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth, log_bets
-from wings.lifecycle.library.monitoring.judged_samples import whole_seasons
+from wings.lifecycle.library.monitoring.drift_evidence import log_bets
+from wings.lifecycle.library.monitoring.judged_samples import HOUR_S, asked_at
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import (
@@ -25,10 +25,11 @@ from wings.lifecycle.library.monitoring.monitor_result import (
     Verdict,
 )
 from wings.lifecycle.library.monitoring.risk_evidence import (
-    labeled_wealth,
+    harm_wealth,
     risk_lower_bound,
     risk_upper_bound,
 )
+from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 from wings.lifecycle.library.monitoring.service_evidence import ServiceTest, harms, service_tests
 
 SHOWN = 12
@@ -41,7 +42,6 @@ class Evidence:
     """The wealth of every test after each sample or label; for the drawing and the result."""
 
     history: MonitorHistory
-    """The samples as they were judged."""
     features: tuple[Wealth | None, ...]
     """None for a feature that the log does not keep."""
     risk: Wealth | None
@@ -57,14 +57,14 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
 
     Half of the risk's is for the chance that the evaluation's samples had fewer errors than there will be.
     """
-    service, history = service_tests(history, limits), whole_seasons(history, limits.season_h)
+    service, times = service_tests(history, limits), asked_at(history)
     kept = [not np.isnan(column).all() for column in history.features.T]
     features = tuple(
-        drift_wealth(reference.usual(i), history.features[:, i], seed=i) if kept[i] else None
+        seasonal_wealth(reference.usual(i), history.features[:, i], times, limits.season_h, seed=i) if kept[i] else None
         for i in range(len(reference.watched))
     )
     bound = harm_bound(reference, limits)
-    risk = labeled_wealth(history.losses, bound) if bound is not None else None
+    risk = harm_wealth(history.losses, bound) if bound is not None else None
     rest = limits.false_alarms / (4 if risk is not None else 2)
     levels = (rest / len(features), limits.false_alarms / 4, rest / len(service))
     return Evidence(history, features, risk, service, *levels)
@@ -189,12 +189,12 @@ def _verdict(
     if not drifted:
         if not len(history.times):
             return "no alarm", "the log has no request of this version yet"
-        return "no alarm", "no test has evidence of a change"
+        return "no alarm", f"no test has evidence of a change{_first_season(history, limits.season_h)}"
     first = min(drifted, key=lambda feature: feature.alarm_at or 0)
     change = Change(tuple(feature.name for feature in drifted), first.alarm_at or 0, first.changed_at or 0)
     if risk is None:
         return "cannot tell", f"{change}; the bundle has no labels that tell whether predictions suffer"
-    last, is_acquitted = last_change(history, reference.watched, change, risk.bound, level, limits.false_alarms)
+    last, is_acquitted = last_change(history, reference.watched, change, risk.bound, level, limits)
     later = history.losses[history.labeled > last.alarm_at]
     if is_acquitted:
         return "harmless", (
@@ -204,6 +204,14 @@ def _verdict(
     if last != change:  # labels have acquitted the first one
         estimate = estimate_accuracy(history, reference, last.changed_at)
     return _estimated(str(last), len(later), risk, estimate)
+
+
+def _first_season(history: MonitorHistory, season_h: float) -> str:
+    """Return what a monitor cannot find before it has seen one season, or nothing."""
+    if np.ptp(asked_at(history)) >= HOUR_S * season_h:
+        return ""
+    only = "only changes that no hour of the evaluation explains are found"
+    return f"; until {season_h:g} h are logged, {only} (--season-h 0 where requests follow no cycle)"
 
 
 def _estimated(changed: str, labels: int, bounds: RiskResult, estimate: EstimateResult | None) -> tuple[Verdict, str]:

@@ -29,9 +29,10 @@ class MonitorLimits(Frozen):
         "earlier request has a label or is older than this; 0 judges them in the order in which they come",
     )
     season_h: float = Field(
-        0,
+        24,
         ge=0,
-        description="hours after which requests repeat a cycle, such as 24: whole cycles are judged; 0 for none",
+        description="hours after which requests repeat a cycle: they are compared with the same hours of earlier "
+        "cycles; 0 where they follow none",
     )
     p99_ms: float | None = Field(
         None, gt=0, description="latency that 99 % of the requests must keep; by default the run's serve.objective"

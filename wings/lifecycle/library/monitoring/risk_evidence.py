@@ -6,6 +6,9 @@ wealth is a test supermartingale (Waudby-Smith and Ramdas, Estimating means of b
 (`autocorrelation`).
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
 from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
@@ -16,6 +19,8 @@ STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 STEPS = 20
 FIRST_TIME = 1.5
 """Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
+BLOCK = 8
+"""Labels whose mean loss a bet on harm is on: a user whose predictions are all wrong is one loss, not eight."""
 
 
 def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) -> Wealth:
@@ -31,7 +36,19 @@ def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) ->
 
 def labeled_wealth(losses: Floats, bound: float) -> Wealth:
     """Return the evidence after each loss of a labeled sample, which may depend on others, that the risk is above."""
-    return exceeds_wealth(losses, bound, _times(losses))
+    return exceeds_wealth(losses, bound, autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0))
+
+
+def harm_wealth(losses: Floats, bound: float) -> Wealth:
+    """Return the same by bets on the mean losses of labels in a row, where the bound is small.
+
+    Single labels would prove harm by one user whose predictions are all wrong. Near a bound of 1, means would win
+    little: a bet gains by a factor of at most 1/bound.
+    """
+    means = losses[: len(losses) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(axis=1)
+    evidence = exceeds_wealth(means, bound, autocorrelation_times(means[:, None], first=1, errors=0))
+    blocks = np.arange(1, len(losses) + 1) // BLOCK
+    return replace(evidence, log=np.concatenate([[0.0], evidence.log])[blocks])
 
 
 def within_wealth(losses: Floats, bound: float) -> Wealth:
@@ -42,23 +59,23 @@ def within_wealth(losses: Floats, bound: float) -> Wealth:
 def risk_lower_bound(losses: Floats, level: float) -> float:
     """Return a risk that the stream has exceeded at some time, at this level and however often it is computed.
 
-    The lower end of the betting confidence sequence: the bounds that `labeled_wealth` rejects are all below it. 0 where
+    The lower end of the betting confidence sequence: the bounds that `harm_wealth` rejects are all below it. 0 where
     none is rejected.
     """
-    low, high, times = 0.0, 1.0, _times(losses)
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        if exceeds_wealth(losses, middle, times).first_above(level) is None:
-            high = middle
-        else:
-            low = middle
-    return low if low > 1 / 2**STEPS else 0.0
+    return _highest_rejected(lambda bound: harm_wealth(losses, bound), level)
 
 
 def risk_upper_bound(losses: Floats, level: float) -> float:
     """Return a risk that the stream has been below at some time, at this level; 1 where there is none."""
-    return 1 - risk_lower_bound(1 - losses, level)
+    return 1 - _highest_rejected(lambda bound: labeled_wealth(1 - losses, bound), level)
 
 
-def _times(losses: Floats) -> Floats:
-    return autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0)
+def _highest_rejected(evidence: Callable[[float], Wealth], level: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if evidence(middle).first_above(level) is None:
+            high = middle
+        else:
+            low = middle
+    return low if low > 1 / 2**STEPS else 0.0

@@ -28,7 +28,7 @@ Aliases = dict[Alias, str]
 
 ALIASES: tuple[Alias, ...] = get_args(Alias)
 FIRST_PARENT = "0" * 64
-INTENTS = ("promote", "rollback")
+INTENTS = ("promote", "rollback", "canary")
 CLOSING = ("commit", "undo")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -40,7 +40,7 @@ class Entry(Frozen):
     number: int = Field(ge=1, description="of the line, from 1")
     parent: str = Field(description="SHA-256 of the line before; zeros in the first line")
     time: str = Field(description="ISO 8601, UTC")
-    op: Literal["promote", "rollback", "refuse", "commit", "undo"]
+    op: Literal["promote", "rollback", "canary", "refuse", "ask", "commit", "undo"]
     by: str = Field(description="user@host")
     why: str = Field("", description="the reason that a person gave, or why an intent was undone")
     cause: str = Field("", description="what started it, where no person did, for example a retraining")
@@ -53,10 +53,14 @@ class Entry(Frozen):
     candidate: str | None = Field(None, description="the winner of that run")
     before: Aliases = Field(default_factory=dict, description="the registry's aliases before")
     after: Aliases = Field(default_factory=dict, description="and as this entry wants them, all of them")
+    share: float | None = Field(None, description="of the requests that a canary answers from now on; 0 ends it")
     gates: tuple[Check, ...] = Field((), description="the checks of the run's winner")
     checks: tuple[Check, ...] = Field((), description="the checks of the promotion itself")
     replay: ReplayFacts | None = Field(None, description="against the champion of that moment")
     intent: int | None = Field(None, description="number of the line that this one commits or undoes")
+    asked: int | None = Field(
+        None, description="number of the line with the request for approval that this one answers"
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="digest -> version in the registry")
     seconds: Number | None = Field(None, description="from the intent to the commit")
 
@@ -67,7 +71,7 @@ class Entry(Frozen):
 
     @property
     def proves_harm(self) -> bool:
-        """Whether it is a rollback for which a watch found proof."""
+        """Whether it is a rollback, or the end of a canary, for which there was proof."""
         return any(check.name.startswith("watch.") and not check.passed for check in self.checks)
 
 
@@ -174,11 +178,26 @@ def last_champion_change(entries: list[Entry]) -> Entry | None:
     return next((e for e in changes if e.before.get("champion") != e.after.get("champion")), None)
 
 
+def awaiting_approval(entries: list[Entry]) -> Entry | None:
+    """Return the newest request for approval, unless it was answered."""
+    asked = next((entry for entry in reversed(entries) if entry.op == "ask"), None)
+    return None if asked is None or any(entry.asked == asked.number for entry in entries) else asked
+
+
 def proven_harm(entries: list[Entry], digest: str) -> Entry | None:
-    """Return the last committed rollback from a bundle that was made for proven harm, if there is one."""
+    """Return the last committed rollback, or end of a canary, of a bundle for proven harm, if there is one."""
     committed = {entry.intent for entry in entries if entry.op == "commit"}
-    rollbacks = (e for e in reversed(entries) if e.op == "rollback" and e.number in committed)
-    return next((e for e in rollbacks if e.before.get("champion") == digest and e.proves_harm), None)
+    ends = (e for e in reversed(entries) if e.number in committed and e.proves_harm)
+    return next((e for e in ends if digest == (e.digest if e.op == "canary" else e.before.get("champion"))), None)
+
+
+def running_canary(entries: list[Entry]) -> list[Entry]:
+    """Return the steps of the canary that runs, from its first; empty where none does: any other change ends it."""
+    committed = {entry.intent for entry in entries if entry.op == "commit"}
+    steps = list[Entry]()
+    for entry in (e for e in entries if e.number in committed):
+        steps = [*steps, entry] if entry.op == "canary" and entry.share else []
+    return steps
 
 
 def checked_name(name: str) -> str:

@@ -57,7 +57,7 @@ def test_undisturbed_streams_seldom_alarm_at_any_look() -> None:
         ({"after": population("brightness", 5)}, 60),
         ({"after": population("noise", 4)}, 60),
         ({"weights": label_shift(5)}, 400),
-        ({"after": concept_drift(5), "labeled": 1.0}, 100),
+        ({"after": concept_drift(5), "labeled": 1.0}, 120),
     ],
     ids=["brightness", "noise", "label shift", "concept drift"],
 )

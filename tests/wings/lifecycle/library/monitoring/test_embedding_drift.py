@@ -84,10 +84,10 @@ def distance_of(result: MonitorResult) -> FeatureResult:
 def test_monitor_notices_what_the_embedding_shows(bundle: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log_requests(log, bundle, images(2, 300), keep="embeddings")
-    result, _ = monitor(Bundle.open(bundle), log, MonitorLimits())
+    result, _ = monitor(Bundle.open(bundle), log, MonitorLimits(season_h=0))
     assert result.verdict == "no alarm" and distance_of(result).samples == 300
     log_requests(log, bundle, images(3, 200, (0.97, 1.0)), name="white", keep="embeddings")
-    result, folder = monitor(Bundle.open(bundle), log, MonitorLimits())
+    result, folder = monitor(Bundle.open(bundle), log, MonitorLimits(season_h=0))
     alarm = distance_of(result).alarm_at
     assert alarm is not None and 300 <= alarm < 500
     assert DISTANCE in (folder / "monitor.html").read_text()
@@ -95,7 +95,7 @@ def test_monitor_notices_what_the_embedding_shows(bundle: Path, tmp_path: Path) 
 
 def test_log_without_embeddings_is_watched_without_them(bundle: Path, tmp_path: Path) -> None:
     log_requests(tmp_path / "log", bundle, images(2, 300), keep="statistics")
-    result, folder = monitor(Bundle.open(bundle), tmp_path / "log", MonitorLimits())
+    result, folder = monitor(Bundle.open(bundle), tmp_path / "log", MonitorLimits(season_h=0))
     assert distance_of(result).samples == 0
     assert (
         result.estimate is not None and result.estimate.reason != "the log does not have the statistics of all inputs"
