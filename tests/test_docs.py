@@ -97,7 +97,7 @@ def test_architecture_and_decisions_are_short() -> None:
 
 def test_documentation_is_short_in_short_lines_and_has_few_semicolons() -> None:
     texts = [page.read_text() for page in PAGES]
-    assert sum(any(map(str.isalnum, word)) for text in texts for word in text.split()) <= 44_850
+    assert sum(any(map(str.isalnum, word)) for text in texts for word in text.split()) <= 45_000
     written = "".join(text for text in texts if not text.startswith("<!-- Generated"))
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", written, flags=re.DOTALL)
     sentences = re.findall(r"[.!?](?=\s)|\|$", prose, re.MULTILINE)  # a row of a table is one, too
