@@ -31,6 +31,8 @@ MAX_SAMPLES = 64
 """More are not needed: half of them correct, the other half judge."""
 ENOUGH_DB = 30.0
 """Outputs this near to those of the float model are left as they are: no gate would see a difference."""
+MIN_GAIN_DB = 0.01
+"""A smaller gain is the noise of these samples."""
 BATCH = 4
 """Samples in one call where every layer's outputs are in memory."""
 Floats = npt.NDArray[np.float64]
@@ -72,7 +74,7 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     except Exception as error:  # the runtime's own exceptions share no public base
         log.debug("biases are not corrected: %s", one_line(error))
         return 0.0
-    if not gain_db > 0:
+    if not gain_db > MIN_GAIN_DB:
         return 0.0
     write_model(proto, quantized)
     return gain_db

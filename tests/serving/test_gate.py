@@ -83,7 +83,7 @@ def test_fault_of_ours_has_status_500_and_names_the_request(
         def ready(self) -> bool:
             raise RuntimeError("secret of the inside")
 
-        def model(self, name: str, version: str | None = None) -> ServedModel:
+        def model(self, name: str, version: str | None = None, request_id: str = "") -> ServedModel:
             raise RuntimeError("secret of the inside")
 
     sent: list[Message] = []

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pkgutil
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -70,7 +71,7 @@ def test_every_command_has_a_group_and_an_example_that_parses() -> None:
     [commands] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
     for name, one in commands.choices.items():
         assert one.get_default("heading") in GROUPS[:-1], name
-        example = str(one.epilog).splitlines()[0].removeprefix("example: gauntlet ").split()
+        example = shlex.split(str(one.epilog).splitlines()[0].removeprefix("example: gauntlet "))
         assert example[0] == name
         assert callable(pkgutil.resolve_name(top.parse_args(example).command))
 

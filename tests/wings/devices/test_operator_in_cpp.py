@@ -70,4 +70,4 @@ def test_model_with_the_operator_passes_every_gate_and_is_shipped(
         shipped = gauntlet.load(tmp_path / "gated.zip")
         [named] = shipped.bundle.contract.signature.operator_libraries
         assert (named.name, named.sha256) == ("libgate.so", sha256_of([library]))
-        assert shipped({"x": samples[:2]})
+        assert list(shipped.run({"x": samples[:2]}))

@@ -108,7 +108,7 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         (np.array([object()]), "is no array of numbers or texts"),
         (3, "expected arrays, a table, or batches of them"),
         ((X, Y, Y), "a batch of 3 parts"),
-        (iter(()), "list index out of range"),
+        (iter(()), "has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
     ],
 )

@@ -42,7 +42,9 @@ def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_pat
 def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, log = Home(tmp_path / "home"), tmp_path / "log"
     worse = monitored_bundle(tmp_path / "worse", bias=1)
-    quick = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20, max_accuracy_drop=1, max_disagreement=1)
+    quick = ReplayLimits(
+        rounds=6, block_ms=5, max_slowdown=20, max_accuracy_drop=1, max_disagreement=1, max_class_drop=1
+    )
     promote(home, PromotionRequest(str(worse), name="brightness", why="made for this test", limits=quick))
     log_requests(log, worse, images(1, 250), wrong=[True] * 250)
     assert champion_of(home) == 2

@@ -148,7 +148,7 @@ def work(root: str, name: str, source: str | None) -> None:
         elif source.startswith("/"):
             watch(Home(Path(root)), name, Path(source), MonitorLimits(max_accuracy_drop=0.01))
         else:
-            limits = ReplayLimits(rounds=6, block_ms=2, max_slowdown=50, max_accuracy_drop=1)
+            limits = ReplayLimits(rounds=6, block_ms=2, max_slowdown=50, max_accuracy_drop=1, max_class_drop=1)
             promote(Home(Path(root)), PromotionRequest(source, name=name, limits=limits))
     except PipelineError as error:
         raise SystemExit(error.exit_code) from error
