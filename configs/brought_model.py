@@ -125,15 +125,18 @@ def infer_config(
     if ASSUMED in notes.get("images", ""):
         notes["images"] += _what_changes(brought, part, train.get("primary_output"))
     fuses = kind == "onnx" and "transformers" in kinds("pass") and reads_attention(model)
-    fusions = [{"kind": "transformers"}] if fuses else []
-    values |= {
+    return InferredConfig(values | _search([{"kind": "transformers"}] if fuses else []), notes)
+
+
+def _search(fusions: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is tried with every model, and further fusions."""
+    return {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
         "quantize": "auto",
         "benchmark": {"deploy_targets": "auto"},
         # A model from outside is the reference, however accurate it is.
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
     }
-    return InferredConfig(values, notes)
 
 
 def _add_options(part: dict[str, Any], group: str | None, threshold: float | None) -> None:

@@ -168,12 +168,12 @@ class Work:
         report_type = inspect.get_annotations(self.function, eval_str=True)["return"]
         return ResultCache(home.results, home.store).load(key, report_type)
 
-    def _measure(self, home: Home, workspace: Workspace) -> Report[Any]:
-        """Measure, or return what was measured of the same content on this host, where it still holds."""
-        still_holds, named = traits_of(self.function).still_holds, self._measured_as()
+    def _result(self, home: Home, workspace: Workspace) -> Report[Any]:
+        """Call the function, or return what it measured of the same content on this host, where it still holds."""
+        still_holds = traits_of(self.function).still_holds
         if still_holds is None:
             return self.function(self.config, workspace, **self.inputs)
-        key = named["key"]
+        key = self._measured_as()["key"]
         known = self._load(home, key) if self.resumable else None
         if known is not None and still_holds(self.config, workspace, known=known.facts, **self.inputs):
             return known
@@ -197,10 +197,7 @@ class Work:
                 shutil.rmtree(workspace.folder, ignore_errors=True)
             workspace.folder.mkdir(parents=True, exist_ok=True)
             with ResourceUsage() as usage:
-                if self.measured:
-                    report = self._measure(home, workspace)
-                else:
-                    report = self.function(self.config, workspace, **self.inputs)
+                report = self._result(home, workspace)
             named = report.replace(stage=self.function.__name__)
             report = named.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
             if not self.measured and self._require_one_content(files, workspace.folder) and report.reusable:

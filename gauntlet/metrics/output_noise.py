@@ -82,8 +82,7 @@ def usual_samples(values: Array) -> npt.NDArray[np.bool_] | None:
 def usual_noise(actual: Array, expected: Array) -> OutputNoise:
     """Compare the usual samples alone; infinite where there are no extreme ones.
 
-    They vary by at least a tenth of what all do: an output that is nearly constant but for a few samples is no broken
-    one.
+    They vary by at least a tenth of what all do: an output may be nearly constant but for a few samples.
     """
     if (usual := usual_samples(expected)) is None:
         return OutputNoise(math.inf)

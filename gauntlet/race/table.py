@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from gauntlet.core.run_report import BenchmarkRow
@@ -79,14 +80,10 @@ def run_race(
     """
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
-    look, done = HalfwayLook.of(plan.rounds, confidence, required_speedup), 0
-
-    def ends(after: int, contenders: Mapping[str, Contender]) -> bool:
-        nonlocal done
-        done = after
-        return look is not None and look.ends(after, contenders, reference)
-
+    look = HalfwayLook.of(plan.rounds, confidence, required_speedup)
+    ends = partial(look.ends, reference=reference) if look else lambda *_: False
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round, ends=ends)
+    done = max((len(contender.round_peak_bytes) for contender in contenders.values()), default=0)
     if look is not None:
         confidence = look.early if done < plan.rounds else look.late
     in_order = [contenders[name] for name in (reference, *entries) if name in contenders]
@@ -111,12 +108,18 @@ def run_race(
     )
     if plan.clock == "processor" or not machine.is_disturbed(plan.threads):
         return table
+    return _with_witness(table, entries, plan, reference, inputs, confidence)
+
+
+def _with_witness(
+    table: RaceTable, entries: Mapping[str, Entry], plan: Plan, reference: str, inputs: Path, confidence: float
+) -> RaceTable:
+    """Return a disturbed race with what the processor time of one thread says of the entries that seem faster."""
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
-    faster = {name for name in faster if contenders[name].on_processor}
+    faster = {name for name in faster if table.contenders[name].on_processor}
     alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
-    witness_plan = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False)
-    witness_plan = replace(witness_plan, variants_below_ms=None)
-    witness = run_race(alone, witness_plan, reference, inputs=inputs, control=False, confidence=confidence)
+    calm = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False, variants_below_ms=None)
+    witness = run_race(alone, calm, reference, inputs=inputs, control=False, confidence=confidence)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})
 
 

@@ -97,9 +97,8 @@ def benchmark(
     deployed = _examined(config, examiner, accuracy, paths)
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
-    how: dict[str, Any] = {"inputs": inputs, "resolution": config.resolution, "confidence": confidence}
-    how["required_speedup"] = required_speedup
-    table = run_race(raced, plan, reference, on_round=on_round, **how)
+    how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}
+    table = run_race(raced, plan, reference, inputs=inputs, on_round=on_round, confidence=confidence, **how)
     if error := table.failure(reference, CONTROL):
         raise StageError(f"the reference '{reference}' cannot be measured: {error}")
     running = _without_failures(examiner, paths, table)

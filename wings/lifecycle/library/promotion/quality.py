@@ -29,6 +29,7 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 
+Compared = tuple[PairedChange, dict[str, float], dict[str, float]]
 Quality = tuple[PairedChange, dict[str, float], dict[str, float], ClassDrop | None]
 """The change from champion to challenger, then the challenger's metrics and the champion's, with labels; the class that
 loses most."""
@@ -122,9 +123,6 @@ def _own_metric(problem: Problem, before: Array, after: Array, truth: Array | No
     if same is not None:
         return *_paired_with_champion(same), drop
     return problem.disagreement(before, after), {}, {}, drop
-
-
-Compared = tuple[PairedChange, dict[str, float], dict[str, float]]
 
 
 def _paired_with_champion(same: npt.NDArray[np.bool_]) -> Compared:
