@@ -36,9 +36,10 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
     """Compare the class numbers that two models predict, with the true ones if they are known, all of shape (n,).
 
     What changed for the worse is counted. From the exact lower bound of its share (Clopper and Pearson, Biometrika 26,
-    1934) the share that changed for the better is taken away. All classes share the risk (Bonferroni).
+    1934) the share that changed for the better is taken away. All classes share the risk (Bonferroni), those that only
+    the candidate predicts, too.
     """
-    numbers = np.unique(before if truth is None else truth).astype(np.int64)
+    numbers = np.unique(np.concatenate([before, after, before if truth is None else truth])).astype(np.int64)
     drops, risk = list[ClassDrop](), RISK / max(1, len(numbers))
     for number in numbers[numbers >= 0].tolist():
         was, now, name = before == number, after == number, label_of(labels, number)

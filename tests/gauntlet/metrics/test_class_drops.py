@@ -10,14 +10,14 @@ from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 
-FRAUD = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=("usual", "fraud"))
+FRAUD = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=("usual", "fraud", "dispute"))
 
 
 def failed(truth: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> set[str]:
-    """Return the failed checks where each class is predicted with a probability near 0.5: no noise shows it."""
-    scores = [{"y": np.where(np.eye(2)[predicted] > 0, 0.51, 0.49).astype(np.float32)} for predicted in (before, after)]
+    """Return the failed checks where all classes are about as probable: no noise shows it."""
+    scores = [{"y": np.where(np.eye(3)[predicted] > 0, 0.34, 0.33).astype(np.float32)} for predicted in (before, after)]
     comparison = compare_accuracy(Golden({}, scores[0], truth), FRAUD, scores[1])
-    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100), comparison)
+    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100, max_ranking_drop=1), comparison)
     return {check.name for check in checks if check.blocks}
 
 
@@ -37,6 +37,13 @@ def test_lost_half_of_ten_frauds_is_refused_although_a_quarter_of_a_percent_chan
 def test_false_alarms_beside_ten_frauds_are_refused(labelled: bool) -> None:
     truth = frauds(10)
     assert failed(truth if labelled else None, truth, frauds(19)) == {"accuracy.max_class_drop"}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_alarms_of_a_class_that_the_reference_never_predicts_are_refused(labelled: bool) -> None:
+    truth, alarms = frauds(1000), frauds(9)
+    assert failed(truth if labelled else None, truth, truth + alarms) == {"accuracy.max_class_drop"}
+    assert failed(truth if labelled else None, truth, truth + frauds(1)) == set()
 
 
 def test_one_of_ten_proves_nothing() -> None:
