@@ -25,6 +25,7 @@ def accuracy_checks(
     return (
         *drop(config, facts, remedy),
         *_class_drop_check(config, facts, remedy),
+        *_ranking_check(config, facts, remedy),
         *_agreement_checks(config, facts, remedy),
         *_noise_checks(config, facts, remedy),
     )
@@ -92,6 +93,14 @@ def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy:
         return []
     detail = f"class '{drop.label}': {drop.changed}; at least this drop"
     return [Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, detail, remedy)]
+
+
+def _ranking_check(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
+    change = facts.ranking
+    if change is None:
+        return []
+    detail = f"mean ROC AUC {change.before:.4f} before, {change.after:.4f} now, {change.n} samples; at least this drop"
+    return [Check.of("accuracy.max_ranking_drop", change.low, "<=", config.max_ranking_drop, detail, remedy)]
 
 
 def class_checks(

@@ -47,6 +47,12 @@ class AccuracyLimits(Frozen):
         description="recall or precision that a class is proven to lose; without labels, which share of its "
         "predictions is proven to be gone or new",
     )
+    max_ranking_drop: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="proven loss of the classes' mean ROC AUC; without labels, by the reference's probabilities",
+    )
     unresolved: Literal["auto", "accept", "reject"] = Field(
         "auto",
         description="what is not proven; auto: accept a measured drop within its limit, unless nothing can be lost",
@@ -112,6 +118,7 @@ class AccuracyComparison(Frozen):
     classes: tuple[ClassScore, ...] = Field((), description="the candidate's scores; empty without labels")
     reference_classes: tuple[ClassScore, ...] = Field((), description="the FP32 model's scores")
     largest_class_drop: ClassDrop | None = None
+    ranking: PairedChange | None = Field(None, description="mean of ROC AUC over the classes")
     heads: dict[str, "AccuracyComparison"] = Field(default_factory=dict, description="outputs with labels of their own")
 
     @property
@@ -157,6 +164,8 @@ def compare_accuracy(
     facts: dict[str, Any] = {"metric": problem.metric or "accuracy"}
     if before is not None and after is not None:
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
+        scores, truth = expected[problem.primary_output], labels if facts.get("labels_fit") else None
+        facts["ranking"] = problem.lost_ranking(scores, actual[problem.primary_output], truth)
     predicted = problem.outputs_read if before is not None and after is not None else ()
     read = {*predicted, *(output for _, output in signature.states)}  # the model itself reads a state
     outputs = tuple(

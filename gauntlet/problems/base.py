@@ -13,6 +13,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.paired_accuracy import PairedChange
+from gauntlet.metrics.ranking_drop import ranking_drop
 from gauntlet.problems.prediction import Prediction, with_caption
 
 CHUNK_VALUES = 10_000_000
@@ -210,6 +211,32 @@ class Problem(ABC):
         first = None if truth is None else self.class_counts(before, truth)
         labels = self.signature.labels
         return largest_change(last, labels) if first is None else largest_counted_drop(first, last, labels)
+
+    def lost_ranking(self, expected: Array, actual: Array, truth: Array | None = None) -> PairedChange | None:
+        """Return what a candidate loses of the ranking by class; None where the primary output has no such scores.
+
+        Without the truth, the reference's own probabilities stand for it. Of very many scores, an evenly spaced part of
+        the samples is ranked.
+        """
+        if expected.dtype.kind != "f" or not all(np.isfinite(output).all() for output in (expected, actual)):
+            return None
+        step = 1 + expected.size // CHUNK_VALUES
+        before, after = (self.class_probabilities(output[::step]) for output in (expected, actual))
+        if before is None or after is None:
+            return None
+        if truth is not None:
+            return ranking_drop(before, after, self.membership(truth[::step], before.shape[1]))
+        change = ranking_drop(before, after, before)
+        shares = {} if change is None else {key: LOST_SHARE * getattr(change, key) for key in ("drop", "low", "high")}
+        return change and change.replace(**shares, after=change.before - shares["drop"])
+
+    def class_probabilities(self, output: Array) -> Floats | None:
+        """Return the probability of each class, of two classes that of the second, shape (n, classes); None without."""
+        return None
+
+    def membership(self, truth: Array, classes: int) -> Floats:
+        """Return whether each sample is of each class that has a probability, 0 or 1, shape (n, classes)."""
+        raise NotImplementedError
 
     def class_counts(self, predictions: Array, truth: Array) -> ClassCounts | None:
         """Return what each sample has of each class; None where there are no classes, or only one per sample."""

@@ -158,6 +158,18 @@ class Classification(Problem):
         """Return in which class a candidate loses most; None for classes of positions, which depend on each other."""
         return largest_drop(before, after, self.signature.labels, truth) if before.ndim == 1 else None
 
+    def class_probabilities(self, output: Array) -> Floats | None:
+        """Return the softmax of the scores."""
+        scores = self.class_scores(output)
+        if scores.ndim != 2:
+            return None
+        values = class_probabilities(scores).astype(np.float64)
+        return values[:, 1:] if values.shape[1] == 2 else values
+
+    def membership(self, truth: Array, classes: int) -> Floats:
+        """Return the truth as one column per class."""
+        return np.asarray(truth[:, None] == np.arange(max(2, classes))[-classes:], np.float64)
+
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]

@@ -56,7 +56,7 @@ def test_accuracy_passes_when_the_candidate_is_the_fp32_model(trained, judge) ->
 
 def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) -> None:
     report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)), min_sqnr_db=10)
-    assert failed(report) == ["max_accuracy_drop", "max_class_drop", "min_sqnr_db"]
+    assert failed(report) == ["max_accuracy_drop", "max_class_drop", "max_ranking_drop", "min_sqnr_db"]
     assert report.facts.accuracy < 0.1
 
 
@@ -111,11 +111,12 @@ def test_agreement_decides_when_there_are_no_labels(trained, judge_unlabelled) -
         "accuracy.max_accuracy_drop",
         "accuracy.unresolved",
         "accuracy.max_class_drop",
+        "accuracy.max_ranking_drop",
         "accuracy.min_sqnr_db",
     ]
     assert (failed(same), same.facts.accuracy, same.facts.expected_loss.drop) == ([], None, 0)
     permuted = with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0))
-    assert failed(judge_unlabelled(permuted, min_sqnr_db=-100)) == ["max_accuracy_drop"]
+    assert failed(judge_unlabelled(permuted, min_sqnr_db=-100)) == ["max_accuracy_drop", "max_ranking_drop"]
 
 
 def test_noise_fails_alone_when_the_answer_stays_and_the_rest_drifts(trained, judge_unlabelled) -> None:
@@ -154,7 +155,7 @@ def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_eith
 
     for unresolved in ("accept", "reject"):
         limit = bad.facts.change.drop - 0.001  # a little less than what is lost
-        limits = {"min_sqnr_db": -100, "max_class_drop": 1, "max_accuracy_drop": limit}
+        limits = {"min_sqnr_db": -100, "max_class_drop": 1, "max_ranking_drop": 1, "max_accuracy_drop": limit}
         open_ = judge(permuted, **limits, unresolved=unresolved)
         assert (open_.facts.verdict, failed(open_)) == ("not resolved", ["max_accuracy_drop"])
         assert open_.facts.images_to_resolve > 360

@@ -98,6 +98,14 @@ class MultiLabel(Problem):
         micro = ratio(2 * total[0], 2 * total[0] + total[1] + total[2], empty=1.0)
         return {"macro_f1": f1.mean(axis=-1), "micro_f1": micro, "exact_match": sums[..., -2] / sums[..., -1]}
 
+    def class_probabilities(self, output: Array) -> Floats | None:
+        """Return the probability of each class."""
+        return probabilities(output) if output.ndim == 2 else None
+
+    def membership(self, truth: Array, classes: int) -> Floats:
+        """Return the truth."""
+        return truth.astype(bool).astype(np.float64)
+
     def class_counts(self, predictions: Array, truth: Array) -> ClassCounts:
         """Return which classes each sample has."""
         predicted, expected = (labels.astype(bool).astype(np.float64) for labels in (predictions, truth))

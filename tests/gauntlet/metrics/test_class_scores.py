@@ -23,7 +23,7 @@ def compared(before: np.ndarray, after: np.ndarray) -> AccuracyComparison:
 
 
 def failed(comparison: AccuracyComparison, min_recall: float = 0.0, min_precision: float = 0.0) -> list[str]:
-    limits = AccuracyLimits(max_accuracy_drop=0.03, min_sqnr_db=-100)
+    limits = AccuracyLimits(max_accuracy_drop=0.03, min_sqnr_db=-100, max_ranking_drop=1)
     checks = [*accuracy_checks(limits, comparison), *class_checks(comparison, min_recall, min_precision)]
     return [check.name for check in checks if check.blocks]
 
