@@ -1,13 +1,15 @@
-"""What a candidate is proven to lose in a single class, however rare it is and however good the rest."""
+"""What a candidate is proven to lose in a single class or number, however rare it is and however good the rest."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.class_scores import ClassCounts, Floats, label_of
+from gauntlet.metrics.paired_accuracy import added_half_width
 
 RISK = 0.025
 """Of a lower bound: it is the lower end of a 95 % interval."""
@@ -19,17 +21,45 @@ Share = tuple[Floats, Floats]
 
 
 class ClassDrop(Frozen):
-    """The largest drop of a class's recall or precision that is proven.
+    """The largest drop of a class's recall or precision, or of a number's R², that is proven.
 
     Without labels, a class that is predicted less often loses recall, and one that is predicted more often precision.
     """
 
+    part: Literal["class", "number"] = "class"
     label: str
     images: int
     changed: str
     """How its predictions changed, for people."""
     drop_low: Number
     """Lower end of the 95 % interval of the drop."""
+
+    @property
+    def text(self) -> str:
+        """For people, what is lost where."""
+        return f"{self.part} '{self.label}': {self.changed}; at least this drop"
+
+
+def largest_number_drop(before: Array, after: Array, labels: Sequence[str], truth: Array) -> ClassDrop | None:
+    """Compare the R² of each number that two models predict, shape (n, numbers); None where no number varies.
+
+    The lower bound is that of a mean over the samples, wider as if one more of each were lost, and one gained. All
+    numbers share the risk (Bonferroni).
+    """
+    expected = truth.astype(np.float64).reshape(before.shape)
+    variance = expected.var(axis=0)
+    varying = np.flatnonzero(variance > 1e-12 * (expected**2).mean(axis=0))
+    if not len(varying):
+        return None
+    first, last = ((predicted - expected) ** 2 / np.where(variance > 0, variance, 1) for predicted in (before, after))
+    lost, count = last - first, len(before)
+    drops = lost.mean(axis=0)
+    spread = (lost - drops * (expected - expected.mean(axis=0)) ** 2 / np.where(variance > 0, variance, 1)).std(axis=0)
+    half = np.hypot(float(ndtri(1 - RISK / len(varying))) * spread / np.sqrt(count), added_half_width(count))
+    worst = int(varying[np.argmax((drops - half)[varying])])
+    changed = f"R² {1 - first[:, worst].mean():.3f} before, {1 - last[:, worst].mean():.3f} now"
+    low = float(drops[worst] - half[worst])
+    return ClassDrop(part="number", label=label_of(labels, worst), images=count, changed=changed, drop_low=low)
 
 
 def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Array | None = None) -> ClassDrop | None:

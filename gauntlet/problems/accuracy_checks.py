@@ -91,8 +91,7 @@ def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy:
     drop = facts.largest_class_drop
     if drop is None:
         return []
-    detail = f"class '{drop.label}': {drop.changed}; at least this drop"
-    return [Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, detail, remedy)]
+    return [Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, drop.text, remedy)]
 
 
 def _ranking_check(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:

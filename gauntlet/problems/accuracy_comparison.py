@@ -44,8 +44,8 @@ class AccuracyLimits(Frozen):
         0.1,
         ge=0,
         le=1,
-        description="recall or precision that a class is proven to lose; without labels, which share of its "
-        "predictions is proven to be gone or new",
+        description="recall or precision that a class is proven to lose, or R² that a number is; without labels, which "
+        "share of a class's predictions is proven to be gone or new",
     )
     max_ranking_drop: float = Field(
         0.01,
@@ -204,15 +204,12 @@ def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array)
     scores, own = problem.score(after, truth), problem.score(before, truth)
     facts: dict[str, Any] = {"accuracy": scores[problem.metric], "reference_accuracy": own[problem.metric]}
     facts |= {"scores": scores, "change": problem.loss(before, after, truth)}
+    facts["largest_class_drop"] = problem.largest_class_drop(before, after, truth)
     first, last = (problem.class_counts(predictions, truth) for predictions in (before, after))
     if first is None or last is None:
         return facts
     labels = problem.signature.labels
-    return facts | {
-        "classes": last.scores(labels),
-        "reference_classes": first.scores(labels),
-        "largest_class_drop": problem.largest_class_drop(before, after, truth),
-    }
+    return facts | {"classes": last.scores(labels), "reference_classes": first.scores(labels)}
 
 
 def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:

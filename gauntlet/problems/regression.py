@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
+from gauntlet.metrics.class_drops import ClassDrop, largest_number_drop
 from gauntlet.metrics.output_noise import FAINT, usual_samples
 from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
@@ -94,6 +95,11 @@ class Regression(Problem):
     def differences(self, before: Array, after: Array) -> str:
         """Return R² against the values of the reference."""
         return f"R² {self.score(after, before)[self.metric]:.4f} against the reference's values"
+
+    def largest_class_drop(self, before: Array, after: Array, truth: Array | None = None) -> ClassDrop | None:
+        """Return which number loses most R²; without the truth, by what the reference's values are expected to have."""
+        drop = largest_number_drop(before, after, self.signature.labels, before if truth is None else truth)
+        return drop if drop is None or truth is not None else drop.replace(drop_low=TYPICAL_R2 * drop.drop_low)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return R², root of the mean squared error, and mean absolute error."""

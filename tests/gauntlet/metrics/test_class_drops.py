@@ -5,7 +5,7 @@ import pytest
 
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_drops import largest_counted_drop, largest_drop
+from gauntlet.metrics.class_drops import largest_counted_drop, largest_drop, largest_number_drop
 from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
@@ -92,3 +92,32 @@ def test_class_in_few_images_loses_recall_only_where_it_vanishes() -> None:
     actual = np.full(5, 4)
     assert compared(actual, actual - 2, actual) is None
     assert compared(actual, 0 * actual, actual) > 0.4
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_one_of_twenty_numbers_that_loses_a_fifth_of_its_r2_is_refused(labelled: bool) -> None:
+    """The mean over the numbers loses 0.01."""
+    rng = np.random.default_rng(9)
+    before = rng.normal(size=(1000, 20)).astype(np.float32)
+    after, same = before.copy(), before + rng.normal(scale=0.1, size=before.shape).astype(np.float32)
+    after[:, 7] += rng.normal(scale=0.5, size=1000)
+    truth = before + rng.normal(scale=0.4, size=before.shape) if labelled else None
+    signature = Signature(task="regression", layout="none", inputs=(), outputs=())
+    verdicts = []
+    for candidate in (after, same):
+        comparison = compare_accuracy(Golden({}, {"y": before}, truth), signature, {"y": candidate})
+        checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100), comparison)
+        verdicts.append(
+            [check.detail[:11] for check in checks if check.name == "accuracy.max_class_drop" and check.blocks]
+        )
+    assert verdicts == [["number '7':"], []]
+
+
+def test_drop_at_its_limit_of_one_of_many_numbers_is_proven_in_one_of_forty_tables_or_fewer() -> None:
+    rng, proven = np.random.default_rng(11), 0
+    for _ in range(300):
+        truth = rng.normal(size=(120, 8))
+        before = truth + rng.normal(scale=0.3, size=truth.shape)
+        after = truth + rng.normal(scale=(0.3**2 + 0.1) ** 0.5, size=truth.shape)
+        proven += largest_number_drop(before, after, (), truth).drop_low > 0.1
+    assert proven <= 0.025 * 300

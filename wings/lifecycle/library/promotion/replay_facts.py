@@ -118,9 +118,8 @@ def class_check(drop: ClassDrop | None, limits: ReplayLimits) -> list[Check]:
     """Return whether no class loses more than a limit allows; nothing for models without classes."""
     if drop is None:
         return []
-    detail = f"class '{drop.label}': {drop.changed}; at least this drop"
     fix = "train it on more of this class, or raise --max-class-drop"
-    return [Check.of("promote.max_class_drop", drop.drop_low, "<=", limits.max_class_drop, detail, fix)]
+    return [Check.of("promote.max_class_drop", drop.drop_low, "<=", limits.max_class_drop, drop.text, fix)]
 
 
 def _changed(facts: ReplayFacts) -> str:
