@@ -67,6 +67,8 @@ def infer_meaning(
     if trial.task is not None:
         part |= {"task": trial.task}
     truth = part.get("task") or _task_of_truth(part, arrays)
+    if truth in ("tagging", "multi-label") and not part.get("task") and (shown := _shown_by(trial, truth)) != truth:
+        truth = part["task"] = shown
     if truth not in (None, "detection") and task in (None, truth):
         return (
             f"classification, {trial.class_count or trial.scores.shape[1]} classes"
@@ -113,6 +115,14 @@ def _described(problem: InferredProblem, task: Task | None) -> str:
         return what if task else f"{what}, because {problem.reason}{way}"
     kind = f" ({problem.decode.kind})" if problem.decode else ""
     return f"{problem.task}{kind}: {problem.reason}" + ("" if task else "; override with --task")
+
+
+def _shown_by(trial: TrialRun, truth: Task) -> Task:
+    """Return what several whole numbers per sample are by the outputs: scores by position, by class, or values."""
+    axes = {len(output.shape) for output in trial.outputs if output.dtype.startswith("float")}
+    if axes == {3}:
+        return "tagging"
+    return "regression" if axes <= {1, 2} and truth == "tagging" else truth
 
 
 def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:

@@ -25,6 +25,9 @@ def sample(task: Task, rng: np.random.Generator, samples: int = 60) -> tuple[np.
     if task == "multi-label":
         truth = rng.integers(0, 2, (samples, 3))
         return (truth * 4 - 2 + noise(scale=2, size=truth.shape)).astype(np.float32), truth
+    if task == "tagging":
+        truth = rng.integers(0, 3, (samples, 7))
+        return (np.eye(3)[truth] + noise(scale=0.4, size=(samples, 7, 3))).astype(np.float32), truth
     if task == "segmentation":
         truth = rng.integers(0, 3, (samples, 6, 5))
         return (np.moveaxis(np.eye(3)[truth], 3, 1) + noise(scale=0.5, size=(samples, 3, 6, 5))).astype(

@@ -10,8 +10,8 @@ from flows.cli.argument_types import at_least, input_shape
 from flows.cli.commands import EXIT_CODES, FIND, LOOK, SERVERS, USE, AddCommand, GroupedParser, adder
 from gauntlet.core.kinds import kinds
 
-TASKS: tuple[str, ...] = ("classification", "multi-label", "regression", "ranking", "quantiles", "detection")
-TASKS += ("segmentation", "text", "embedding", "arrays")
+TASKS: tuple[str, ...] = ("classification", "multi-label", "tagging", "regression", "ranking", "quantiles")
+TASKS += ("detection", "segmentation", "text", "embedding", "arrays")
 """The problems of `gauntlet.core.signature.Task`, whose module takes long to import."""
 
 RUNTIMES = ("onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "torch", "tensorflow", "jax")

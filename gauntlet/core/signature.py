@@ -71,7 +71,9 @@ class BoxDecoding(Frozen):
 METADATA_KEY = "gauntlet.signature"
 
 NumberTask = Literal["regression", "ranking", "quantiles"]
-Task = Literal["classification", "multi-label", NumberTask, "detection", "segmentation", "text", "embedding", "arrays"]
+Task = Literal[
+    "classification", "multi-label", "tagging", NumberTask, "detection", "segmentation", "text", "embedding", "arrays"
+]
 """The kind of problem that a model answers; see `gauntlet.problems`."""
 
 

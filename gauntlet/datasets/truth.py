@@ -24,6 +24,7 @@ FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "classification": ("iu", (1,), "one whole number per sample"),
     "embedding": ("iu", (1,), "one whole number per sample"),
     "multi-label": ("iu", (2,), "0 or 1 for each class, shape (samples, classes)"),
+    "tagging": ("iu", (2,), "whole numbers, negative where they do not count, shape (samples, positions)"),
     "detection": ("f", (3,), "left, top, right, bottom, class (-1: no box) and 1, shape (samples, boxes, 6)"),
     "segmentation": ("iu", (3,), "whole numbers, shape (samples, height, width)"),
     "regression": ("fiu", (1, 2), "numbers, shape (samples,) or (samples, values)"),
@@ -77,9 +78,14 @@ def _are_whole(labels: Array) -> bool:
 
 
 def task_of(labels: Array | None) -> Task:
-    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
+    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of.
+
+    Several whole numbers per sample are independent classes if all are 0 or 1, and otherwise one class per position.
+    """
     if labels is None:
         return "arrays"
+    if labels.ndim == 2 and labels.dtype.kind in "iu" and not np.isin(labels, (0, 1)).all():
+        return "tagging"
     order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
     fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
     return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")
@@ -146,4 +152,4 @@ def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | l
         wide = range(labels.shape[1]) if labels.shape[1] != len(names) else ()
         return [*wide] or sorted(set(np.unique(labels).tolist()) - {0, 1})
     allowed = {*range(len(names))} | ({IGNORED_PIXEL} if task == "segmentation" else set())
-    return sorted(set(np.unique(labels).tolist()) - allowed)
+    return sorted(number for number in {*np.unique(labels).tolist()} - allowed if task != "tagging" or number >= 0)

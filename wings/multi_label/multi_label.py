@@ -41,7 +41,7 @@ class MultiLabel(Problem):
 
     metric: ClassVar[str] = "macro_f1"
 
-    def decode(self, outputs: NamedArrays) -> Iterator[LabelsPrediction]:
+    def decode(self, outputs: NamedArrays) -> Iterator[Prediction]:
         """Yield the predicted classes of each sample."""
         for row in probabilities(outputs[self.primary_output]):
             best = [int(i) for i in np.argsort(-row, kind="stable") if row[i] >= THRESHOLD]
@@ -68,11 +68,12 @@ class MultiLabel(Problem):
 
     def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
         """Return the drop of macro F1 by the reference's own probabilities of each class."""
-        if outputs[self.primary_output].dtype.kind != "f":
+        if (known := self.believed(outputs, before, after)) is None:
             return super().expected_drop(outputs, before, after)
-        belief, classes = probabilities(outputs[self.primary_output]), before.shape[1]
-        chosen = [predicted.astype(np.float64) for predicted in (before, after)]
-        counts = np.concatenate([part for p in chosen for part in (belief * p, belief + p)], axis=1)
+        belief, *chosen = known
+        parts = (part for predicted in chosen for part in (belief * predicted, belief + predicted))
+        classes = belief.shape[-1]
+        counts = np.concatenate([part.reshape(len(part), -1, classes).sum(axis=1) for part in parts], axis=1)
 
         def drop(weights: Floats) -> Floats:
             parts = np.split(weights @ counts, 4, axis=1)
@@ -80,6 +81,13 @@ class MultiLabel(Problem):
             return np.asarray((first - last).mean(axis=1))
 
         return drop
+
+    def believed(self, outputs: NamedArrays, before: Array, after: Array) -> tuple[Floats, Floats, Floats] | None:
+        """Return the reference's probability of each class, and what both models predict; None without scores."""
+        scores = outputs[self.primary_output]
+        if scores.dtype.kind != "f":
+            return None
+        return probabilities(scores), before.astype(np.float64), after.astype(np.float64)
 
     def differences(self, before: Array, after: Array) -> str:
         """Return for how many samples the labels differ."""
