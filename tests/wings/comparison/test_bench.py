@@ -15,10 +15,11 @@ from rich.console import Console
 
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.target_examiner import ModelOnTarget
-from gauntlet.targets import OpenVino, OrtCpu, by_name
+from gauntlet.targets import OrtCpu, by_name
 from wings.comparison.bench_command import named, print_comparison, resolve_targets
 from wings.comparison.library.latency_plot import plot_latency
 from wings.comparison.library.target_comparison import BenchResult
+from wings.providers.openvino import OpenVino
 
 QUICK = ("--rounds", "6", "--block-ms", "2", "--threads", "1")
 
