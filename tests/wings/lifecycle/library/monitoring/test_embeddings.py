@@ -6,8 +6,8 @@ import pytest
 from gauntlet.core.ragged import joined_samples
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
-from gauntlet.request_log.embeddings import MIN_SAMPLES, EmbeddingReference
-from gauntlet.request_log.features import are_broken, output_features
+from wings.lifecycle.library.monitoring.embeddings import MIN_SAMPLES, EmbeddingReference
+from wings.lifecycle.library.monitoring.features import are_broken, output_features
 
 OUTPUT = EmbeddingOutput(layer="Gemm 'y'", tensor="h", size=64, channels_first=False)
 
