@@ -22,22 +22,6 @@ def test_nothing_is_added_where_no_other_runtime_is_installed() -> None:
     assert ([target.name for target in race.targets], race.deploy_targets) == (["ort-cpu"], ())
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("benchmark.deploy_targets=openvino", "benchmark.deploy_targets: 'openvino': write auto, or a list of names"),
-        ("benchmark.deploy_targets=[auto]", "deploy_targets: unknown target 'auto'"),
-        ("quantize_budget_s=-1", "quantize_budget_s: -1: input should be greater than or equal to 0"),
-        ("select.objective=energy", "select.objective: 'energy': input should be 'latency', 'throughput', 'size'"),
-        ("select.min_reduction=0.5", "select.min_reduction: 0.5: input should be greater than or equal to 1"),
-    ],
-)
-def test_bad_value_is_refused_with_what_is_allowed(setting: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load("digits-small-cnn", (setting,))
-    assert message in str(caught.value)
-
-
 def test_target_that_is_not_valid_is_refused_as_without_auto() -> None:
     for wrong in ("[ort-cpu, {kind: nothing}]", "[ort-cpu, {kind: ort-cpu, level: f8}]", "ort-cpu"):
         with pytest.raises(ConfigError, match=r"benchmark\.targets"):
