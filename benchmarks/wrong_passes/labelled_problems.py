@@ -81,11 +81,10 @@ def trained(
     data: tuple[Samples, Samples],
     labels: tuple[str, ...] = DIGITS,
     epochs: int = 20,
-    rate: float = 3e-3,
 ) -> Trained:
     """Train a network with one input and one output; `data` are samples to train on and to test with."""
     train, (inputs, truth) = data
-    fit(network, loss, train, epochs, rate)
+    fit(network, loss, train, epochs)
     test = {"x": inputs}
     return Trained(signature_of(task, labels, test), network, test, truth, {"x": train[0][:CALIBRATION]})
 
