@@ -26,7 +26,7 @@ import psutil
 from drifting_digits import CORRUPTIONS, NAMES, Stream, alarm_of, label_shift, population, stream
 from results import Figure, Measured, conclude, script_parser
 
-from gauntlet.request_log.reference import MonitoringReference
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 WINDOW, SAMPLES, SEVERITY = 1_000, 10_000, 1
 CHANGED, AFTER = 2_000, 4_000

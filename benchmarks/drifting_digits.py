@@ -13,11 +13,12 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
-from gauntlet.request_log.features import PREDICTED, feature_names, input_statistics, output_features
-from gauntlet.request_log.reference import MonitoringReference
+from gauntlet.request_log.input_statistics import input_statistics
+from wings.lifecycle.library.monitoring.features import PREDICTED, feature_names, output_features
 from wings.lifecycle.library.monitoring.judgment import gather
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 Floats = npt.NDArray[np.float64]
 Images = npt.NDArray[np.float32]

@@ -31,8 +31,9 @@ from gauntlet.metrics.error_metrics import sqnr_db
 from gauntlet.race.contender import Entry
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
-from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, Target
+from gauntlet.targets import OrtCpu, Target
 from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
+from wings.providers.openvino import OpenVino, OrtOpenVino
 
 NNCF = RuntimeEnvironment(python=("nncf==3.4.0", "openvino==2026.4.1"))
 OLIVE = RuntimeEnvironment(

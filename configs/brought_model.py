@@ -112,8 +112,6 @@ def infer_config(
     notes |= _described(trial)
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]
-        pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)
-        notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
     if further:
@@ -124,12 +122,13 @@ def infer_config(
     describe_images(part, notes)
     if ASSUMED in notes.get("images", ""):
         notes["images"] += _what_changes(brought, part, train.get("primary_output"))
-    fuses = kind == "onnx" and "transformers" in kinds("pass") and reads_attention(model)
-    return InferredConfig(values | _search([{"kind": "transformers"}] if fuses else []), notes)
+    return InferredConfig(values | _search(model if kind == "onnx" else None), notes)
 
 
-def _search(fusions: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is tried with every model, and further fusions."""
+def _search(model: Path | None) -> dict[str, Any]:
+    """Return what is tried with every model, and the fusions for an ONNX file with attention."""
+    fuses = model is not None and "transformers" in kinds("pass") and reads_attention(model)
+    fusions = [{"kind": "transformers"}] if fuses else []
     return {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
         "quantize": "auto",
@@ -241,6 +240,9 @@ def _described(trial: TrialRun) -> dict[str, str]:
     notes |= {f"output {spec.name}": describe(spec) for spec in trial.outputs}
     if trial.no_batch_axis:
         notes["batch"] = f"one sample a call: {trial.reason or 'the shapes given are those of whole inputs'}"
+    if trial.states:
+        pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)
+        notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     return notes
 
 

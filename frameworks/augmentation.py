@@ -10,13 +10,15 @@ from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import Layout
 
 
-class ColorAugmentation(Frozen):
-    """Random changes that keep boxes and masks right."""
+class Augmentation(Frozen):
+    """Random changes to the training images.
 
-    recolor: bool = Field(
-        False,
-        description="swap the color channels at random, and invert half of the images",
-    )
+    The padding is black, or zero if the preprocessing is unknown.
+    """
+
+    recolor: bool = Field(False, description="swap the color channels at random, and invert half of the images")
+    crop_padding: int = Field(0, ge=0, le=64, description="pixels added on each side before a crop of the old size")
+    flip: bool = Field(False, description="mirror left and right, half of the time")
 
     def recolored(self, inputs: Array, rng: np.random.Generator, layout: Layout, how: Preprocessing | None) -> Array:
         """Return a copy of a batch, shape (k, channels, h, w), in layout NHWC (k, h, w, channels), in other colors.
@@ -40,16 +42,6 @@ class ColorAugmentation(Frozen):
         factor, offset = (part.astype(np.float32)[:, :, None, None] for part in (factor, offset))
         changed = images[np.arange(count)[:, None], order] * factor + offset
         return np.ascontiguousarray(np.moveaxis(changed, 1, 3) if layout == "NHWC" else changed)
-
-
-class Augmentation(ColorAugmentation):
-    """Random changes to the training images.
-
-    The padding is black, or zero if the preprocessing is unknown.
-    """
-
-    crop_padding: int = Field(0, ge=0, le=64, description="pixels added on each side before a crop of the old size")
-    flip: bool = Field(False, description="mirror left and right, half of the time")
 
     def apply(
         self,

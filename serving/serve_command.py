@@ -7,14 +7,11 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
-from flows.cli.shared import existing_file
+from flows.cli.shared import existing_file, given_limits
 from gauntlet.core.errors import ConfigError, PipelineError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
 from serving.repository import Source
 from serving.request_log.writer import RequestLogConfig
@@ -25,7 +22,6 @@ from serving.tokens import Tokens
 LOG_OPTIONS = ("share", "inputs", "max_mb")
 TOKEN_VARIABLE = "GAUNTLET_TOKEN"  # for containers, whose secrets are often variables
 LOAD_TIMEOUT_S = 600.0
-Settings = TypeVar("Settings", bound=Frozen)
 
 
 def serve_bundles(options: argparse.Namespace) -> int:
@@ -47,7 +43,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
         repository=Path(options.repository) if options.repository else None,
         threads=options.threads,
         log_level=options.log_level,
-        limits=_limits(options),
+        limits=given_limits(Limits, options),
         request_log=_request_log(options),
     )
     registered = {source: model for source in options.bundles if (model := _registered(source)) is not None}
@@ -119,30 +115,14 @@ def _awaited(options: argparse.Namespace, registered: Mapping[str, Registered]) 
     return registered[options.bundles[0]]
 
 
-def _limits(options: argparse.Namespace) -> Limits:
-    return _settings(
-        Limits, {name: (f"--{name.replace('_', '-')}", getattr(options, name)) for name in Limits.model_fields}
-    )
-
-
 def _request_log(options: argparse.Namespace) -> RequestLogConfig | None:
     """Return how requests are logged, None where they are not."""
-    settings = {name: (f"--log-{name.replace('_', '-')}", getattr(options, f"log_{name}")) for name in LOG_OPTIONS}
     if options.request_log is None:
-        if unused := [flag for flag, value in settings.values() if value is not None]:
-            raise ConfigError(f"{unused[0]}: there is no request log. Fix: name its folder with --request-log FOLDER")
+        if unused := [name for name in LOG_OPTIONS if getattr(options, f"log_{name}") is not None]:
+            flag = f"--log-{unused[0].replace('_', '-')}"
+            raise ConfigError(f"{flag}: there is no request log. Fix: name its folder with --request-log FOLDER")
         return None
-    return _settings(RequestLogConfig, {"folder": ("--request-log", options.request_log), **settings})
-
-
-def _settings(kind: type[Settings], values: Mapping[str, tuple[str, Any]]) -> Settings:
-    """Return the settings from options, each with its flag; None stands for the default."""
-    try:
-        return kind.model_validate({name: value for name, (_, value) in values.items() if value is not None})
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        flag, value = values[str(first["loc"][0])]
-        raise ConfigError(f"{flag} {value}: {first['msg']}") from error
+    return given_limits(RequestLogConfig, options, "log_", folder=options.request_log)
 
 
 def _tokens(name: str | None) -> Tokens | None:

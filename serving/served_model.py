@@ -13,10 +13,10 @@ from gauntlet.bundle.loading import refusals
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command, one_line
+from gauntlet.core.kinds import required
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reference import MonitoringReference
 from gauntlet.runtime.batched_inference import tensor_output_names
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
@@ -137,10 +137,10 @@ class ServedModel:
 def _embedding(predictor: Predictor, samples: NamedArrays, batches: set[int]) -> tuple[Predictor, str]:
     """Return the predictor with the embedding; the same one, and why, where that is not possible."""
     try:
-        reference = MonitoringReference.load(predictor.bundle)
-        if reference.embedding is None:
-            return predictor, reference.no_embedding
-        return predictor.with_embedding(reference.embedding.output, samples, batches), ""
+        embedding = required("reference", "embedding", "request log: embeddings")(predictor.bundle)
+        if isinstance(embedding, str):
+            return predictor, embedding
+        return predictor.with_embedding(embedding, samples, batches), ""
     except (ConfigError, NoEmbedding) as error:
         return predictor, str(error)
 

@@ -5,9 +5,7 @@ the winner is deployed on.
 """
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -19,24 +17,19 @@ from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.provenance import evidence
 from gauntlet.bundle.raced_session import open_raced
 from gauntlet.bundle.write import CardConfig, contract_of, link_model, save_golden, write_documents
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds
 from gauntlet.core.ragged import comparable
 from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.splits import Split
 from gauntlet.metrics.error_metrics import centered_sqnr_db
-from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding, find_embedding
-from gauntlet.onnx_model.model_file import read_graph
-from gauntlet.request_log.reference import REFERENCE, MonitoringReference
-from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.embedding_session import open_embedding_session
-from gauntlet.runtime.engines.base import Engine
+from gauntlet.request_log.log_format import REFERENCE
 from tasks.select.decision import Decision
 
 MAX_GOLDEN_SAMPLES = 16
@@ -45,8 +38,6 @@ MAX_GOLDEN_KB = 400.0
 """Of samples and outputs; one sample always stays."""
 MAX_GOLDEN_ERROR = 1e-5
 """Largest difference between the packaged model's outputs and the winner's, relative to their range."""
-REFERENCE_CHUNK = 256
-"""Samples that are in memory at once."""
 
 
 class PackageConfig(Frozen):
@@ -102,9 +93,10 @@ def package(
     path, most, kilobytes = workspace.path(model), MAX_GOLDEN_SAMPLES, MAX_GOLDEN_KB
     session, _ = open_raced(contract, path, overrides=contract.session)
     contract = save_golden(contract, session, path, samples, folder, max_samples=most, max_kb=kilobytes)
-    if test is not None and config.reference_samples:
+    save = kinds("reference").get("save")
+    if save and test is not None and config.reference_samples:
         split = read_split(workspace.path(test))
-        _save_reference(config, contract, session, workspace.path(model), split, folder / REFERENCE)
+        save(contract, session, path, split, config.reference_samples, folder / REFERENCE)
     write_documents(contract, kept, config.card, folder)
     seal(folder)
     target = workspace.folder / "bundle.zip"
@@ -171,39 +163,8 @@ def _resembles(actual: Array | None, expected: Array) -> bool:
 
 def _embedded(bundle: Bundle) -> str:
     """Return the layer whose inputs the reference has, or why it has none; empty without a reference."""
-    if not (bundle.folder / REFERENCE).is_file():
+    read = kinds("reference").get("embedding")
+    if read is None or not (bundle.folder / REFERENCE).is_file():
         return ""
-    reference = MonitoringReference.load(bundle)
-    return reference.embedding.output.layer if reference.embedding else reference.no_embedding
-
-
-def _save_reference(
-    config: PackageConfig, contract: Contract, plain: Any, model: Path, test: Split, target: Path
-) -> None:
-    """Save what requests are compared with: features of the winner's inputs and outputs, and which are wrong."""
-    chosen = np.unique(np.linspace(0, len(test) - 1, min(len(test), config.reference_samples)).astype(np.int64))
-    session, embedded = _reference_session(contract, plain, model, test.take(chosen[:REFERENCE_CHUNK]))
-
-    def calls() -> Iterator[tuple[NamedArrays, NamedArrays]]:
-        for start in range(0, len(chosen), REFERENCE_CHUNK):
-            inputs = test.take(chosen[start : start + REFERENCE_CHUNK])
-            yield inputs, batched_inference(session, inputs).run(contract.best_batch)
-
-    labels = None if test.labels is None else test.labels[chosen]
-    MonitoringReference.measure(contract.signature, calls(), labels, embedded).save(target)
-
-
-def _reference_session(
-    contract: Contract, plain: Any, model: Path, samples: NamedArrays
-) -> tuple[Any, EmbeddingOutput | str]:
-    """Return a session that also has the embedding, and where it is; the plain one, and why, where there is none."""
-    if isinstance(plain, Engine):
-        return plain, f"{contract.target} gives none"
-    try:
-        embedding = find_embedding(
-            read_graph(model), contract.signature.primary_output or contract.signature.outputs[0].name
-        )
-        batches, overrides = [contract.best_batch], contract.session
-        return open_embedding_session(model, embedding, plain, samples, batches, overrides=overrides), embedding
-    except NoEmbedding as error:
-        return plain, str(error)
+    embedding = read(bundle)
+    return embedding if isinstance(embedding, str) else str(embedding.layer)

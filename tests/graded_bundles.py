@@ -15,7 +15,8 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
-from gauntlet.request_log.reference import REFERENCE, MonitoringReference
+from gauntlet.request_log.log_format import REFERENCE
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 FEATURES, SIZE, CLASSES = 64, 256, 4
 LABELS = ("ant", "bee", "cat", "dog")

@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +53,30 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
         timeout=800,
         check=False,
     )
+
+
+def started_run(folder: Path, event: str, *settings: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a run of the small network; return it, and its folder, once its journal has the event `OP STAGE`."""
+    home = Home(folder / ".gauntlet")
+    before = set(home.run_folders())
+    process = subprocess.Popen(
+        [GAUNTLET, "run", "digits-small-cnn", *sets(*QUICK, *settings)],
+        cwd=folder,
+        env={**os.environ, "GAUNTLET_HOME": str(home.root), **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Shells start what runs in the background with interruptions ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline and process.poll() is None:
+        for run in set(home.run_folders()) - before:
+            events = journal(run) if (run / "journal.jsonl").exists() else []
+            if event in {f"{e['op']} {e.get('stage')}" for e in events}:
+                return process, run
+        time.sleep(0.002)
+    process.kill()
+    raise AssertionError(f"{event} did not come; the run ended with {process.poll()}")
 
 
 def called(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

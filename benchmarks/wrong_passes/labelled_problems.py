@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from digit_images import DIGITS, TRAINED_ON, Samples, by_step, digits, digits_in_rows, in_square, noisy
 from small_networks import HIDDEN, convolutional, decoded, line_reader, perceptron, recurrent
 
 from gauntlet.core.arrays import Array, NamedArrays
@@ -16,15 +16,11 @@ from wings.datasets.digit_scenes import DigitScenes
 if TYPE_CHECKING:
     import torch
 
-DIGITS = tuple("0123456789")
 CALIBRATION, BATCH = 128, 32
-TRAINED_ON = 1000
-"""Of scikit-learn's 1797 digits; all others are for tests."""
 SCENE = 64
 """Pixels of an image with boxes."""
 STREAMS = 40
 """Sequences in the recurrent network's test, of 12 digits of 8 rows each."""
-Samples = tuple[Array, Array]
 Loss = Callable[..., "torch.Tensor"]
 
 
@@ -85,41 +81,12 @@ def trained(
     data: tuple[Samples, Samples],
     labels: tuple[str, ...] = DIGITS,
     epochs: int = 20,
-    rate: float = 3e-3,
 ) -> Trained:
     """Train a network with one input and one output; `data` are samples to train on and to test with."""
     train, (inputs, truth) = data
-    fit(network, loss, train, epochs, rate)
+    fit(network, loss, train, epochs)
     test = {"x": inputs}
     return Trained(signature_of(task, labels, test), network, test, truth, {"x": train[0][:CALIBRATION]})
-
-
-@cache
-def digits() -> Samples:
-    """Return scikit-learn's 1797 digits in a fixed order, as images (n, 1, 8, 8) from 0 to 1, and their classes."""
-    from sklearn.datasets import load_digits
-
-    data, order = load_digits(), np.random.default_rng(0).permutation(1797)
-    return (data.images[order, None] / 16).astype(np.float32), data.target[order].astype(np.int64)
-
-
-def noisy(images: Array, size: float) -> Array:
-    """Return images with normal noise."""
-    return (images + np.random.default_rng(1).normal(0, size, images.shape)).astype(np.float32)
-
-
-def digits_in_rows(
-    places: int, train: int, test: int, change: Callable[[np.random.Generator, Array, Array], Samples]
-) -> tuple[Samples, Samples]:
-    """Return samples to train on and to test with, made of digits side by side.
-
-    `change` gets images, shape (n, 8, places, 8), and their classes, shape (n, places).
-    """
-    (images, classes), rng, pair = digits(), np.random.default_rng(2), []
-    for count, first, last in ((train, 0, TRAINED_ON), (test, TRAINED_ON, len(digits()[0]))):
-        chosen = rng.integers(first, last, (count, places))
-        pair.append(change(rng, images[chosen, 0].transpose(0, 2, 1, 3), classes[chosen]))
-    return pair[0], pair[1]
 
 
 def classification(noise: float, samples: int, network: "torch.nn.Module", epochs: int) -> Trained:
@@ -247,11 +214,6 @@ def segmentation() -> Trained:
     return trained("segmentation", network, segmentation_loss, digits_in_rows(4, 3000, 400, change), labels)
 
 
-def in_square(rows: Array) -> Array:
-    """Return four images side by side, shape (n, 8, 4, 8), as one of 16x16, shape (n, 1, 16, 16)."""
-    return rows.reshape(-1, 8, 2, 16).transpose(0, 2, 1, 3).reshape(-1, 1, 16, 16)
-
-
 def streaming() -> Trained:
     """Which digit is seen row by row, at each row; the state is an input and an output.
 
@@ -290,11 +252,6 @@ def streaming() -> Trained:
     states = (("state", "state_after"),)
     signature = signature_of("classification", DIGITS, test, ("y", "state_after"), layout="none", states=states)
     return Trained(signature, network.cell, test, by_step(truth), calibration)
-
-
-def by_step(sequences: Array) -> Array:
-    """Return arrays of shape (streams, steps, ...) as (steps * streams, ...)."""
-    return np.concatenate(np.swapaxes(sequences, 0, 1))
 
 
 PROBLEMS: dict[str, Callable[[], Trained]] = {

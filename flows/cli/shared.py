@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from rich.markup import escape
@@ -14,18 +14,18 @@ from gauntlet.reporting.text_format import printable
 Limits = TypeVar("Limits", bound=Frozen)
 
 
-def given_limits(kind: type[Limits], options: argparse.Namespace) -> Limits:
-    """Return the values of options by their names; what was not given has its default.
+def given_limits(kind: type[Limits], options: argparse.Namespace, prefix: str = "", **known: Any) -> Limits:
+    """Return the values of options by their names, which may have a prefix, and `known` ones; others have the default.
 
     Raises:
         ConfigError: when a value is not allowed.
     """
-    values = {name: getattr(options, name, None) for name in kind.model_fields}
+    values = {name: getattr(options, prefix + name, None) for name in kind.model_fields}
     try:
-        return kind.model_validate({name: value for name, value in values.items() if value is not None})
+        return kind.model_validate({name: value for name, value in values.items() if value is not None} | known)
     except ValidationError as error:
         [first, *_] = error.errors()
-        option = str(first["loc"][0]).replace("_", "-")
+        option = f"{prefix}{first['loc'][0]}".replace("_", "-")
         raise ConfigError(f"--{option} {first['input']}: {first['msg']}") from error
 
 

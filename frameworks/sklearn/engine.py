@@ -26,8 +26,7 @@ class SklearnEngine(Engine):
         from threadpoolctl import threadpool_limits
 
         self.runtime = f"scikit-learn {sklearn.__version__}"
-        trusted = None if options.get("trust") else (*TRAINED_HERE, *options["trusted"])
-        self.estimator = load(model, trusted)
+        self.estimator = load(model, None if options.get("trust") else TRAINED_HERE)
         self.limits = threadpool_limits(threads)  # of OpenMP and BLAS, which are loaded by now
         *self.untimed, self.timed = estimator_outputs(self.estimator)
         names = [each.output for each in (*self.untimed, self.timed)]

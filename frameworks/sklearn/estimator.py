@@ -77,8 +77,8 @@ def load(path: Path, trusted: Sequence[str] | None) -> Any:
         raise StageError(f"{path}: not a skops file that can be read here ({type(error).__name__}: {error})") from error
     raise StageError(
         f"{path}: holds types that are not trusted: {', '.join(untrusted)}. A file can run code or read memory through "
-        "them. Fix: if you trust its author, name them in train.trusted or in `trusted` of the target sklearn, or give "
-        "--trust to gauntlet run MODEL or gauntlet bench"
+        "them. Fix: if you trust its author, name them in train.trusted, or give --trust to "
+        "gauntlet run MODEL or gauntlet bench"
     )
 
 

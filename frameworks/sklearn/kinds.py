@@ -3,14 +3,11 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from frameworks.sklearn.brought_estimator import SklearnModel
 from frameworks.sklearn.classifier_training import SklearnTraining, cross_validate
 from frameworks.sklearn.estimator import fitted_columns, save_estimator
 from frameworks.sklearn.skl2onnx import Skl2Onnx
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.frozen import JsonObject
 from gauntlet.frameworks.framework import Framework
 from gauntlet.targets.base import FrameworkTarget
 
@@ -19,14 +16,9 @@ class Sklearn(FrameworkTarget):
     """The most informative method: `predict_proba`, else `decision_function`, else `predict` or `transform`."""
 
     kind: Literal["sklearn"] = "sklearn"
-    trusted: tuple[str, ...] = Field((), description="types to load from a file besides those that skops trusts")
     engine: ClassVar[str] = "frameworks.sklearn.engine"
     model_suffixes: ClassVar[tuple[str, ...]] = (".skops",)
     packages: ClassVar[dict[str, str]] = {"skops": "sklearn"}
-
-    def engine_options(self) -> JsonObject:
-        """Return also the trusted types."""
-        return super().engine_options() | {"trusted": list(self.trusted)}
 
 
 PICKLES = (".pkl", ".pickle", ".joblib")

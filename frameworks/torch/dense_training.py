@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from frameworks.augmentation import ColorAugmentation
+from frameworks.augmentation import Augmentation
 from frameworks.torch import network as torch_network
 from frameworks.torch.detection_loss import detection_loss
 from frameworks.torch.detector import STRIDE, DetectorSpec
@@ -45,7 +45,14 @@ class AveragedLoopConfig(WarmupConfig):
     batch_size: int = Field(16, ge=2, description="images per step")
     learning_rate: float = Field(3e-3, gt=0, description="of AdamW, after the warmup and before the cosine schedule")
     warmup: float = Field(0.05, ge=0, lt=1, description="share of all steps in which the learning rate rises")
-    augment: ColorAugmentation | None = Field(None, description="random changes to the training images")
+    augment: Augmentation | None = Field(None, description="random changes of the images' colors: {recolor: true}")
+
+    @field_validator("augment")
+    @classmethod
+    def _truth_stays(cls, augment: Augmentation | None) -> Augmentation | None:
+        if augment and (augment.crop_padding or augment.flip):
+            raise ValueError("boxes and masks would not move with their images; remove crop_padding and flip")
+        return augment
 
 
 class AveragedLoop(TorchLoop):

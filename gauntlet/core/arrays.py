@@ -49,14 +49,12 @@ def require_range(name: str, array: Array, dtype: npt.DTypeLike) -> None:
         )
 
 
-def random_values(
-    dtype: np.dtype[np.generic], shape: tuple[int, ...], rng: np.random.Generator, below: int = INDEX_LIMIT
-) -> Array:
-    """Return normally distributed floats, random booleans, or integers in [0, `below`); `ValueError` otherwise."""
+def random_values(dtype: np.dtype[np.generic], shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return normally distributed floats, booleans, or integers below `INDEX_LIMIT`; `ValueError` otherwise."""
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
     if dtype.kind in "iub":
-        return rng.integers(0, 2 if dtype.kind == "b" else below, shape).astype(dtype)
+        return rng.integers(0, INDEX_LIMIT, shape).astype(dtype)
     raise ValueError(f"cannot generate random values of type {dtype}; supported: floats, integers and booleans")
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from gauntlet.core.arrays import INDEX_LIMIT, NamedArrays, random_values
+from gauntlet.core.arrays import NamedArrays, random_values
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec, signature_from_graph
@@ -30,7 +30,6 @@ class Synthetic(DataSource):
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     samples: int = Field(64, ge=16, le=100_000, description="a third of them for calibration, the others for the test")
     dynamic_axes: dict[str, int] = Field({}, description="lengths of dynamic axes but the batch, by name; default 16")
-    integer_high: int = Field(INDEX_LIMIT, ge=1, description="integers are drawn from 0 to below this")
     no_batch_axis: bool = Field(False, description="each sample is a full set of inputs, without a batch axis")
     seed: int = Field(0, ge=0)
 
@@ -49,14 +48,8 @@ class Synthetic(DataSource):
         signature = Signature(task="arrays", inputs=self.inputs, outputs=(), layout=self.layout)
         if self.model is not None:
             signature = signature_from_graph(read_graph(self.model))
-        arrays = draw_samples(
-            signature,
-            self.samples,
-            self.dynamic_axes,
-            no_batch_axis=self.no_batch_axis,
-            seed=self.seed,
-            integer_high=self.integer_high,
-        )
+        lengths, whole = self.dynamic_axes, self.no_batch_axis
+        arrays = draw_samples(signature, self.samples, lengths, no_batch_axis=whole, seed=self.seed)
         third = self.samples // 3
         splits = {
             "calibration": ArraySplit({name: array[:third] for name, array in arrays.items()}),
@@ -83,7 +76,6 @@ def draw_samples(
     *,
     no_batch_axis: bool = False,
     seed: int = 0,
-    integer_high: int = INDEX_LIMIT,
 ) -> NamedArrays:
     """Return random samples for the inputs of a signature, each of shape (samples, ...).
 
@@ -96,7 +88,7 @@ def draw_samples(
     for spec in signature.inputs:
         shape = _shape(spec.shape, lengths)[skipped_axes:]
         try:
-            arrays[spec.name] = random_values(np.dtype(spec.dtype), (samples, *shape), rng, integer_high)
+            arrays[spec.name] = random_values(np.dtype(spec.dtype), (samples, *shape), rng)
         except (TypeError, ValueError) as error:
             raise StageError(
                 f"no random values for input '{spec.name}' of type {spec.dtype}. "

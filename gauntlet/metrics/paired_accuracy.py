@@ -90,14 +90,6 @@ def mcnemar(lost: int, gained: int) -> float:
     return min(1.0, 2 * float(bdtr(min(lost, gained), lost + gained, 0.5)))
 
 
-def accuracy_interval(accuracy: float, images: int) -> tuple[float, float]:
-    """Return the 95 % interval of an accuracy on so many images (Wilson, JASA 22, 1927)."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(round(accuracy * images), images).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
-
-
 def drop_interval(lost: float, gained: float, images: float) -> tuple[float, float]:
     """Return the 95 % interval of the accuracy drop.
 

@@ -34,6 +34,8 @@ STATISTICS, EMBEDDED = "statistics", "embedding"
 """What the column `statistics` has, as far as the log keeps it."""
 PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
+REFERENCE = "monitoring.npz"
+"""In a bundle: what requests are compared with."""
 
 
 def logged_id(client: str, request_id: str) -> str:

@@ -227,9 +227,9 @@ def serve(requests: TextIO, replies: TextIO) -> None:
 
 if __name__ == "__main__":
     if not __package__:  # started as a file: only this project's modules are importable from its folder
-        project = types.ModuleType("gauntlet")
-        project.__path__ = [str(Path(__file__).resolve().parents[1])]
-        sys.modules["gauntlet"] = project
+        for name in ("gauntlet", "wings"):
+            sys.modules[name] = package = types.ModuleType(name)
+            package.__path__ = [str(Path(__file__).resolve().parents[2] / name)]
     with contextlib.suppress(OSError):  # when memory runs out, Linux shall end this process, not the run
         Path("/proc/self/oom_score_adj").write_text("1000")
     # What a library prints on standard output must not mix with the replies.

@@ -14,11 +14,9 @@ from gauntlet.core.kinds import removed
 from gauntlet.core.unions import OneOf
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets.base import BaseTarget, FrameworkTarget
-from gauntlet.targets.environments import missing
-from gauntlet.targets.openvino import OpenVino, OrtOpenVino
 from gauntlet.targets.ort import OrtCpu
 
-ANY = OneOf("target", (OrtCpu, OpenVino, OrtOpenVino))
+ANY = OneOf("target", (OrtCpu,))
 Target = Annotated[BaseTarget, ANY]
 
 
@@ -28,16 +26,12 @@ def default_targets() -> tuple[Target, ...]:
     return tuple(kind.model_validate(options) for kind in kinds for options in kind.known_options)
 
 
-AUTO_TARGETS: tuple[Target, ...] = (OpenVino(), OpenVino(precision="bf16"))
-"""What `deploy_targets: auto` adds where it is installed: runtimes for this machine's processor. OpenVINO as a provider
-of ONNX Runtime is as fast as by itself; a GPU is named by those who deploy on one."""
-
-
 def installed_targets() -> tuple[Target, ...]:
-    """Return those of `AUTO_TARGETS` that this processor is made for and whose environment is installed."""
+    """Return the targets of `automatic` that this processor is made for and that are installed."""
+    kinds: Iterable[type[BaseTarget]] = ANY.kinds().values()
+    targets = [kind.model_validate(options) for kind in kinds for options in kind.automatic]
     fast = {"f32"} | ({"bf16"} if Processor.current().has_bf16 else set())
-    fitting = [target for target in AUTO_TARGETS if target.declared_precision in fast]
-    return tuple(target for target in fitting if target.environment and missing(target.environment) is None)
+    return tuple(t for t in targets if t.declared_precision in fast and t.missing() is None)
 
 
 def by_name(name: str) -> Target:

@@ -57,6 +57,10 @@ class BaseTarget(Frozen):
     """Required package -> the extra that installs it."""
     known_options: ClassVar[tuple[JsonObject, ...]] = ({},)
     """The options of each target of this kind that the command line knows by name."""
+    automatic: ClassVar[tuple[JsonObject, ...]] = ()
+    """The options of those that `deploy_targets: auto` adds where they are installed."""
+    int8_options: ClassVar[JsonObject] = {}
+    """Options of the static INT8 recipe that it needs and ONNX Runtime's own kernels do not."""
     named: ClassVar[tuple[str, ...]] = ()
     """Options that are part of the name."""
     named_if_changed: ClassVar[dict[str, str]] = {}
@@ -79,7 +83,7 @@ class BaseTarget(Frozen):
 
     @property
     def environment(self) -> str | None:
-        """The worker's Python environment, if another; there, only engines of `gauntlet` can be imported."""
+        """The worker's Python environment, if another; there, only engines of this project can be imported."""
         return cast("str | None", getattr(self, "env", None))
 
     @property

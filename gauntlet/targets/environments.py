@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +33,9 @@ class RuntimeEnvironment:
         return json.dumps({"python": [*self.python], "npm": [*self.npm], "version": sys.version.split()[0]}, indent=1)
 
 
-OPENVINO = RuntimeEnvironment(python=("numpy==2.4.6", "openvino==2026.4.1", "onnxruntime-openvino==1.24.1"))
-
-
-def known() -> dict[str, RuntimeEnvironment]:
-    """Return the environments that have a name: ours, and those of other packages (entry points `environment.NAME`)."""
-    return {"openvino": OPENVINO, **kinds("environment")}
+def known() -> Mapping[str, RuntimeEnvironment]:
+    """Return the environments that have a name (entry points `environment.NAME`)."""
+    return kinds("environment")
 
 
 def folder(name: str) -> Path:

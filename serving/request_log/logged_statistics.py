@@ -9,7 +9,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.input_statistics import input_statistics
 
 STATISTICS_BYTES = 4_000_000
 """Of the inputs whose statistics are computed together."""

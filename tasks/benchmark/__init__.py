@@ -99,8 +99,6 @@ def benchmark(
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}
     table = run_race(raced, plan, reference, inputs=inputs, on_round=on_round, confidence=confidence, **how)
-    if error := table.failure(reference, CONTROL):
-        raise StageError(f"the reference '{reference}' cannot be measured: {error}")
     running = _without_failures(examiner, paths, table)
     others = _after_race(deployed, table)
     for target in config.comparison_only:
@@ -149,7 +147,14 @@ def _target_accuracy(
 
 
 def _without_failures(examiner: TargetExaminer, paths: Mapping[str, Path], table: RaceTable) -> TargetExaminer:
-    """Let candidates that failed at any batch size leave the race, and return the examiner of the others."""
+    """Let candidates that failed at any batch size leave the race, and return the examiner of the others.
+
+    Raises:
+        StageError: when the reference, which is the first, is among them.
+    """
+    reference = next(iter(paths))
+    if error := table.failure(reference, CONTROL):
+        raise StageError(f"the reference '{reference}' cannot be measured: {error}")
     for name, why in table.failures.items():
         table.contenders[name].error = why
     return replace(examiner, models={n: path for n, path in paths.items() if table.contenders[n].error is None})

@@ -17,22 +17,16 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.shipping import shipping_stages
 from gauntlet.onnx_model.recognition import Operators
 from gauntlet.runtime.processor import Processor
+from gauntlet.targets import Target
 from tasks.quantize.base import Recipe
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 
-TARGET_RECIPES = {
-    "openvino": StaticInt8(qdq_placement="inputs"),
-    "ort-openvino": StaticInt8(qdq_placement="inputs"),
-    "ort-tensorrt": StaticInt8(activations="s8", symmetric=True, qdq_placement="inputs"),
-}
-"""Recipes for runtimes other than ONNX Runtime's own kernels, by target kind. TensorRT has no zero points."""
-
 
 def recommended_recipes(
-    processor: Processor, operators: Operators, *, without_vnni: bool = False, deploy_kinds: Collection[str] = ()
+    processor: Processor, operators: Operators, *, without_vnni: bool = False, deployed: Collection[Target] = ()
 ) -> tuple[Recipe, ...]:
-    """Return at most eight recipes for the race's processor, and one for each kind of target in `deploy_kinds`.
+    """Return at most eight recipes for the race's processor, and what the targets in `deployed` need besides.
 
     The most promising come first, because the time for all of them may be limited. With `without_vnni`, the model must
     also stay accurate on x86 processors without VNNI.
@@ -54,7 +48,7 @@ def recommended_recipes(
         *others,
         safe.replace(calibration_method=Percentile(percentile=99.99)),
     ]
-    for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
+    for_targets = dict.fromkeys(StaticInt8.model_validate(t.int8_options) for t in deployed if t.int8_options)
     dynamic, installed = DynamicInt8(op_types="matmul"), kinds("recipe")
     weight_only = [installed["weight-only"](bits=bits) for bits in (8, 4) if "weight-only" in installed]
     recipes: dict[Operators, list[Recipe]] = {
@@ -85,8 +79,8 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
     without_vnni = any(stage.without_vnni(info.data[name]) for name, stage in stages if name in info.data)
     train, race = info.data.get("train"), info.data.get("benchmark")
     operators: Operators = train.operators if train else "unknown"
-    deploy_kinds = [target.kind for target in race.targets if target.name in race.deploy_targets] if race else []
-    return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deploy_kinds=deploy_kinds)
+    deployed = [target for target in race.targets if target.name in race.deploy_targets] if race else []
+    return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deployed=deployed)
 
 
 def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import control_flow_models
 import numpy as np
@@ -12,39 +11,17 @@ import pretrained_models
 import pytest
 import transformer_models
 import written_models
-import yaml
+from inferred_configs import classifier, inferred, saved
 from onnx_models import quantized
 from PIL import Image
-from small_images import write_pictures
 from streaming_models import leaky_sum
 
-from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.brought_model import infer_config, is_model
 from configs.frameworks import suffixes
-from configs.loader import load
+from configs.loader import validated
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import GROUP
-from gauntlet.core.signature import Preprocessing, signature_from_graph
-
-
-def saved(path: Path, proto: onnx.ModelProto) -> Path:
-    onnx.save(proto, path)
-    return path
-
-
-def classifier(path: Path, shape: str = "n,3,32,32") -> Path:
-    text = f"m (float[{shape}] image) => (float[n,k] scores) {{ g = GlobalAveragePool(image) scores = Flatten(g) }}"
-    return saved(path, onnx_text.model(text))
-
-
-def inferred(model: Path, data: Path | None = None, labels: Path | None = None, **shapes: tuple[int, ...]) -> Any:
-    found = infer_config(model, data, labels, shapes)
-    return found, load(str(written(model.with_suffix(".yaml"), found)))
-
-
-def written(path: Path, found: InferredConfig) -> Path:
-    """Write the values as the command line does."""
-    path.write_text(yaml.safe_dump(found.values, sort_keys=False))
-    return path
+from gauntlet.core.signature import signature_from_graph
 
 
 def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path) -> None:
@@ -140,13 +117,6 @@ def test_request_replaces_what_would_be_inferred(tmp_path: Path) -> None:
         infer_config(model, samples, None, {}, task="text")
 
 
-def test_request_for_another_problem_than_folders_of_classes_leaves_their_labels_out(tmp_path: Path) -> None:
-    model, pictures = classifier(tmp_path / "m.onnx"), write_pictures(tmp_path / "p", "a", "b", "c")
-    requested = infer_config(model, pictures, None, {}, task="multi-label")
-    dataset = load(str(written(tmp_path / "requested.yaml", requested))).data.load()
-    assert (dataset.signature.task, dataset.splits["test"].labels) == ("multi-label", None)
-
-
 def test_own_signature_decides_and_contradicts_a_request(tmp_path: Path) -> None:
     proto = onnx.load(classifier(tmp_path / "m.onnx"))
     signature_from_graph(proto).replace(task="embedding", primary_output="scores").write(proto)
@@ -163,7 +133,7 @@ def test_states_are_said_and_written_where_they_can_be_cleared(tmp_path: Path) -
     found, config = inferred(model)
     assert found.notes["states"].startswith("h -> h_out, judged over sequences in which each model feeds itself")
     assert config.train.states == (("h", "h_out"),)
-    assert load(str(tmp_path / "m.yaml"), ("train.states=[]",)).train.states == ()
+    assert validated(model, found.values, ("train.states=[]",)).train.states == ()
     assert "states" not in inferred(saved(tmp_path / "n.onnx", written_models.convolutions()))[0].notes
 
 
@@ -178,17 +148,6 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
     assert found.notes["samples"].startswith("20 in ")
 
 
-def test_images_in_class_folders_are_labelled_and_preprocessed_by_assumption(tmp_path: Path) -> None:
-    pictures = write_pictures(tmp_path / "p", "cat", "dog", "owl")
-    found, config = inferred(classifier(tmp_path / "m.onnx"), pictures)
-    assert (config.data.kind, config.data.input_name, config.data.image_size) == ("image-folder", "image", (32, 32))
-    assert config.data.labelled
-    assert "ASSUMED" in found.notes["images"]
-    assert "data.mean" in found.notes["images"]
-    assert "ASSUMED" in found.notes["samples"]  # the order of the classes
-    assert config.data.load().signature.labels == ("cat", "dog", "owl")
-
-
 def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx")
     np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 10 * 1.0)
@@ -199,41 +158,6 @@ def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> 
     assert config.data.load().signature.task == "regression"
 
 
-def test_labels_decide_the_class_of_each_folder(tmp_path: Path) -> None:
-    pictures = write_pictures(tmp_path / "p", "cat", "dog")
-    (tmp_path / "labels.txt").write_text("owl\ndog\ncat\n")
-    _, config = inferred(classifier(tmp_path / "m.onnx"), pictures, tmp_path / "labels.txt")
-    dataset = config.data.load()
-    assert dataset.signature.labels == ("owl", "dog", "cat")
-    test = dataset.splits["test"]
-    assert test.labels is not None
-    assert [("owl", "dog", "cat")[label] for label in test.labels] == [Path(file).parts[0] for file in test.files]
-
-
-def test_flat_folder_and_folders_that_are_not_the_classes_have_no_labels(tmp_path: Path) -> None:
-    model = classifier(tmp_path / "m.onnx")
-    flat = write_pictures(tmp_path / "flat", ".", count=20)
-    _, config = inferred(model, flat)
-    dataset = config.data.load()
-    assert (config.data.labelled, dataset.splits["test"].labels, dataset.signature.labels) == (False, None, ())
-    found, config = inferred(model, write_pictures(tmp_path / "p", "one", "two"))
-    assert not config.data.labelled
-    assert "its 2 folders are not the model's 3 classes" in found.notes["samples"]
-
-
-def test_folders_are_the_two_classes_of_a_model_with_one_number(tmp_path: Path) -> None:
-    text = (
-        "m (float[n,3,8,8] x) => (float[n,1] p) { m = ReduceMean<axes = [1,2,3], keepdims = 0>(x) p = Unsqueeze(m, a) }"
-    )
-    model = saved(tmp_path / "m.onnx", onnx_text.model(text, {"a": np.array([1])}, opset=13))
-    found = infer_config(model, write_pictures(tmp_path / "p", "cat", "dog"), None, {}, threshold=0.3)
-    data = load(str(written(tmp_path / "m.yaml", found))).data.load()
-    assert (data.signature.labels, data.signature.threshold) == (("cat", "dog"), 0.3)
-    flat = write_pictures(tmp_path / "flat", ".", count=20)
-    with pytest.raises(ConfigError, match="--threshold needs samples of two classes"):
-        infer_config(model, flat, None, {}, threshold=0.3)
-
-
 def test_texts_are_classes_where_the_file_names_them(tmp_path: Path) -> None:
     model, samples = pretrained_models.text_labels(tmp_path)
     names = np.array(["owl", "cat"])[np.arange(60) % 2]
@@ -241,15 +165,6 @@ def test_texts_are_classes_where_the_file_names_them(tmp_path: Path) -> None:
     found, config = inferred(model, tmp_path / "s.npz")
     assert found.notes["problem"] == "classification, as the labels are"
     assert config.data.load().signature.labels == ("cat", "dog", "owl")
-
-
-def test_own_signature_says_how_images_are_preprocessed(tmp_path: Path) -> None:
-    proto = onnx.load(classifier(tmp_path / "m.onnx"))
-    how = Preprocessing(height=32, width=32, scale=1 / 255, mean=(0.1, 0.2, 0.3), std=(1, 1, 1), resize="stretch")
-    signature_from_graph(proto).replace(layout="NCHW", preprocessing=how).write(proto)
-    found, config = inferred(saved(tmp_path / "m.onnx", proto), write_pictures(tmp_path / "p", "a", "b", "c"))
-    assert (config.data.mean, config.data.resize) == ((0.1, 0.2, 0.3), "stretch")
-    assert "ASSUMED" not in found.notes["images"]
 
 
 def spoilt(tmp_path: Path) -> Path:
@@ -286,20 +201,6 @@ def test_wrong_file_is_refused_in_one_line(tmp_path: Path, arguments: tuple[str 
     with pytest.raises(ConfigError, match=message) as error:
         infer_config(paths[0], paths[1], paths[2], {})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
-
-
-def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
-    (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    with pytest.raises(ConfigError, match="2 labels, but the model has scores for 3 classes"):
-        infer_config(
-            classifier(tmp_path / "m.onnx"), write_pictures(tmp_path / "p", "cat"), tmp_path / "labels.txt", {}
-        )
-
-
-def test_images_are_refused_by_a_model_that_takes_none(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", written_models.products())
-    with pytest.raises(ConfigError, match=r"takes x float32 \[n, 64\]. Fix: --data FILE.npz"):
-        infer_config(model, write_pictures(tmp_path / "p", "a", "b"), None, {})
 
 
 def test_what_is_a_model_is_told_from_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

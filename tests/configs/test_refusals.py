@@ -135,6 +135,9 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
         ({"runner": {"kind": "cluster"}}, "runner.kind: cluster (allowed: 'threads', 'processes'"),
         ({"runner": {"workers": 0}}, "runner.workers: 0: input should be greater than or equal to 1"),
         ({"train": 5}, "train: 5: input should be"),
+        ({"benchmark": {"deploy_targets": "x"}}, "benchmark.deploy_targets: 'x': write auto, or a list of names"),
+        ({"benchmark": {"deploy_targets": ["auto"]}}, "deploy_targets: unknown target 'auto'"),
+        ({"select": {"objective": "energy"}}, "select.objective: 'energy': input should be 'latency', 'throughput'"),
         ({"overrides": [{"check": "a.b", "reason": "no"}]}, "overrides.0.reason: 'no': string should have at least 10"),
     ],
 )

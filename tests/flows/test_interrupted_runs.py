@@ -1,24 +1,20 @@
 """What was measured stays when a run is killed, is cancelled twice, or loses Prefect's server."""
 
 import json
-import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import psutil
 import pytest
-from harness import GAUNTLET, QUICK, command, journal, sets
+from harness import command, journal, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from flows.local_run import using_server
 from flows.record.benchmark_slot import benchmark_slot
-from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
 from flows.servers.ports import free_port
@@ -26,35 +22,6 @@ from gauntlet.core.run_report import RunReport
 
 LONG_RACE = ("benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is ended
 OWN_SERVER = {"PREFECT_API_URL": "", "PREFECT_CLIENT_MAX_RETRIES": "1"}
-
-
-@pytest.fixture
-def start(folder: Path) -> Callable[..., tuple[subprocess.Popen[bytes], Path]]:
-    """Starts a run that finds its candidates in the cache; returns it, and its folder, once a stage is at work."""
-
-    def begin(stage: str, *settings: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
-        home = Home(folder / ".gauntlet")
-        before = set(home.run_folders())
-        process = subprocess.Popen(
-            [GAUNTLET, "run", "digits-small-cnn", *sets(*QUICK, *settings)],
-            cwd=folder,
-            env={**os.environ, "GAUNTLET_HOME": str(home.root), **environment},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # Shells start what runs in the background with interruptions ignored, and children inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline and process.poll() is None:
-            for run in set(home.run_folders()) - before:
-                events = journal(run) if (run / "journal.jsonl").exists() else []
-                if any(e["op"] == "alone" and e["stage"] == stage for e in events):
-                    return process, run
-            time.sleep(0.01)
-        process.kill()
-        raise AssertionError(f"{stage} did not start; the run ended with {process.poll()}")
-
-    return begin
 
 
 def in_mlflow(run: Path) -> dict[str, MlflowRun]:
@@ -67,8 +34,8 @@ def in_mlflow(run: Path) -> dict[str, MlflowRun]:
 
 
 @pytest.mark.slow
-def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(start, folder: Path) -> None:
-    process, run = start("benchmark", *LONG_RACE)
+def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(folder: Path) -> None:
+    process, run = started_run(folder, "alone benchmark", *LONG_RACE)
     process.kill()
     process.wait()
     assert not (run / "report.json").exists()
@@ -90,8 +57,8 @@ def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(start, fo
 
 
 @pytest.mark.slow
-def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_is_accepted(start) -> None:
-    process, run = start("benchmark", *LONG_RACE)
+def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_is_accepted(folder: Path) -> None:
+    process, run = started_run(folder, "alone benchmark", *LONG_RACE)
     process.send_signal(signal.SIGINT)
     time.sleep(0.15)
     process.send_signal(signal.SIGINT)
@@ -110,8 +77,8 @@ def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_i
 
 
 @pytest.mark.slow  # Prefect tries again for a minute
-def test_run_passes_though_its_prefect_server_dies_in_the_race(start, folder: Path) -> None:
-    process, run = start("benchmark", "benchmark.rounds=40", **OWN_SERVER)
+def test_run_passes_though_its_prefect_server_dies_in_the_race(folder: Path) -> None:
+    process, run = started_run(folder, "alone benchmark", "benchmark.rounds=40", **OWN_SERVER)
     server = json.loads((folder / ".gauntlet/prefect/server.json").read_text())
     psutil.Process(server["pid"]).kill()
     assert process.wait(280) == 0

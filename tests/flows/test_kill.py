@@ -4,17 +4,13 @@ All stages go through one seam, so it is killed there with stages of three lines
 """
 
 import json
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from fake_runs import fake_run, waiting_run
-from harness import GAUNTLET, QUICK, command, journal, sets
+from harness import QUICK, command, journal, sets, started_run
 from prefect.client.orchestration import get_client
 
 from configs.schema import PipelineConfig
@@ -41,30 +37,6 @@ def forget(root: Path, stages: tuple[str, ...]) -> None:
     for path in (root / "results").glob("*.json"):
         if json.loads(path.read_text())["stage"] in stages:
             path.unlink()
-
-
-def kill_in(stage: str, folder: Path) -> Path:
-    """Start the pipeline and kill it as soon as the stage's work has started; return the run's folder."""
-    home = Home(folder / ".gauntlet")
-    before = set(home.run_folders())
-    process = subprocess.Popen(
-        [GAUNTLET, "run", "digits-small-cnn", *sets(*QUICK)],
-        cwd=folder,
-        env={**os.environ, "GAUNTLET_HOME": str(home.root)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 400
-    while time.monotonic() < deadline and process.poll() is None:
-        for run in set(home.run_folders()) - before:
-            events = journal(run) if (run / "journal.jsonl").exists() else []
-            if any(e["op"] == "work_started" and e["stage"] == stage for e in events):
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                return run
-        time.sleep(0.002)
-    process.kill()
-    raise AssertionError(f"{stage} did not start; the run ended with {process.poll()}")
 
 
 def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: Path) -> None:
@@ -116,7 +88,9 @@ def test_killed_run_goes_on_where_it_stopped(folder: Path) -> None:
     expected = story(RunReport.model_validate_json((first / "report.json").read_bytes()))
     forget(home.root, ORDER[ORDER.index("quantize") :])
 
-    killed = kill_in("quantize", folder)
+    process, killed = started_run(folder, "work_started quantize")
+    process.kill()
+    process.wait()
     assert not (killed / "report.json").exists()
     finished = {e["key"] for e in journal(killed) if ended(e)}
     assert command(folder, "sync").returncode == 0  # otherwise the next run closes the killed one's record

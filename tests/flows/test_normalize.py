@@ -12,9 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from configs.loader import load
 from configs.schema import PipelineConfig
-from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
-from gauntlet.onnx_model.graph import required_inputs
 
 Run = Callable[[PipelineConfig], RunReport]
 QUICK = (*SHORT, "optimize=[]", "quantize=[{kind: static}, {kind: dynamic}]", *WITHOUT_REPAIR)
@@ -67,44 +65,6 @@ def test_old_model_reaches_the_race_with_every_recipe(run: Run, tmp_path: Path) 
     reference = made["fp32"].artifact
     assert reference is not None
     assert reference != normalized.artifacts["normalized"]  # the file as it came is what is raced against
-
-
-@pytest.mark.slow
-def test_fixed_input_folds_its_branch_so_that_recipes_reach_into_it(run: Run, home: Home, tmp_path: Path) -> None:
-    proto = onnx_text.model("""
-        rates (float[1,32] x, int64 sr) => (float[1,10] y)
-        <int64 high = {16000}, float[32,10] w>
-        {
-            is_high = Equal(sr, high)
-            y = If(is_high) <
-                then_branch = a () => (float[1,10] t) { p = MatMul(x, w) t = Tanh(p) },
-                else_branch = c () => (float[1,10] e) { q = MatMul(x, w) e = Neg(q) }
-            >
-        }
-    """)
-    samples = {"x": floats(1, 32), "sr": np.full(COUNT, 16000)}
-    report = run(brought(tmp_path, proto, samples, "normalize.fix_inputs={sr: 16000}"))
-    assert report.verdict == "passed", report.reason
-    made = {c.name: c for c in report.candidates}
-    assert "normalized" in made  # the runtime makes another graph of it
-    for name in ("normalized", "dynamic-u8"):
-        artifact = made[name].artifact
-        assert artifact is not None, made[name].reason
-        graph = onnx.load(home.store.path(artifact)).graph
-        assert [value.name for value in required_inputs(graph)] == ["x"]
-    kinds = {node.op_type for node in onnx.load(home.store.path(made["dynamic-u8"].artifact)).graph.node}
-    assert "MatMulInteger" in kinds
-    assert made["normalized"].benchmark  # raced against the file as it came, which takes both inputs
-
-
-def test_input_that_the_samples_vary_fails_the_run(run: Run, tmp_path: Path) -> None:
-    proto = onnx_text.model("""
-        scaled (float[1,32] x, float gain) => (float[1,32] y) { y = Mul(x, gain) }
-    """)
-    samples = {"x": floats(1, 32), "gain": np.linspace(1, 2, COUNT, dtype=np.float32)}
-    report = run(brought(tmp_path, proto, samples, "normalize.fix_inputs={gain: 1.0}", "quantize=[]"))
-    assert (report.verdict, report.stopped_at) == ("failed", "normalize")
-    assert "samples have another value than 1.0 for 'gain'" in report.reason
 
 
 @pytest.mark.slow

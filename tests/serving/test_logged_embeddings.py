@@ -11,7 +11,7 @@ from server_process import json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.onnx_model.embedding_output import EMBEDDING
-from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.input_statistics import input_statistics
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"

@@ -18,7 +18,7 @@ from server_process import ServerProcess, json_request, serving, wait_until
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature
-from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.input_statistics import input_statistics
 from gauntlet.request_log.log_format import log_files
 from serving.observations import Metrics
 from serving.request_log import writer

@@ -15,12 +15,12 @@ from server_process import serving, wait_until
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
-from gauntlet.request_log.features import feature_names
 from serving.errors import NotAllowed, NoToken
 from serving.serve_command import _load
 from serving.server import ServerConfig
 from serving.tokens import RIGHTS, Tokens
 from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.features import feature_names
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 NAMES = ("everything", *RIGHTS)

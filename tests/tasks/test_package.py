@@ -17,13 +17,12 @@ from evidence import seal_with_evidence
 from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, archive
 from gauntlet.bundle.write import FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE
 from gauntlet.core.artifact import sha256_of
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.model_file import external_locations
-from gauntlet.request_log.reference import MonitoringReference
 from tasks.package import examine
 
 if TYPE_CHECKING:
@@ -204,24 +203,3 @@ def test_weights_named_like_a_file_of_the_bundle_are_refused(workspace: MakeSpac
 def test_zip_is_stored_so_that_it_opens_at_the_speed_of_the_disk(workspace: MakeSpace) -> None:
     with zipfile.ZipFile(packed(workspace())) as archived:
         assert {info.compress_type for info in archived.infolist()} == {zipfile.ZIP_STORED}
-
-
-def test_reference_has_the_features_and_errors_of_the_test_split(trained: "Trained", workspace: MakeSpace) -> None:
-    report = pack(workspace(trained.store), trained.model, trained.golden, {"reference_samples": 60}, test=trained.test)
-    bundle = Bundle.open(trained.store.path(report.artifacts["bundle"]))
-    reference = MonitoringReference.load(bundle)
-    assert reference.names == ("brightness", "contrast", "sharpness", "colorfulness", "predicted class", "confidence")
-    assert reference.features.shape == (60, 6)
-    assert reference.error is not None and reference.error < 0.2
-    assert ((reference.features[:, 0] > 0.1) & (reference.features[:, 0] < 0.6)).all()  # of pixels, not normalized
-    assert reference.embedding is not None and reference.no_embedding == ""
-    assert report.facts.embedding == reference.embedding.output.layer
-    assert reference.embedding.usual.shape == (30,)
-    assert reference.watched == (*reference.names, "embedding distance")
-
-
-def test_bundle_without_a_reference_says_how_to_get_one(trained: "Trained", workspace: MakeSpace) -> None:
-    config = {"reference_samples": 0}
-    report = pack(workspace(trained.store), trained.model, trained.golden, config, test=trained.test)
-    with pytest.raises(ConfigError, match=r"no monitoring.npz to compare with. Fix: .*package.reference_samples"):
-        MonitoringReference.load(Bundle.open(trained.store.path(report.artifacts["bundle"])))

@@ -228,11 +228,13 @@ def _score(value: float, metric: str) -> str:
 
 
 def _interval(value: float, count: Any, metric: str) -> str:
-    from gauntlet.metrics.paired_accuracy import accuracy_interval  # loads SciPy
+    """Return the 95 % interval of an accuracy on so many images (Wilson, JASA 22, 1927)."""
+    from scipy.stats import binomtest
 
     if metric != "accuracy" or not isinstance(count, int) or not count:
         return ""
-    return " to ".join(map(_percent, accuracy_interval(value, count)))
+    interval = binomtest(round(value * count), count).proportion_ci(method="wilson")
+    return f"{_percent(interval.low)} to {_percent(interval.high)}"
 
 
 def _percent(share: Any) -> str:

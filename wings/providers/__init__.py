@@ -1,1 +1,1 @@
-"""Execution providers of ONNX Runtime beside those of the core: NVIDIA, AMD, Apple, Qualcomm, and several in order."""
+"""Execution providers of ONNX Runtime beside those of the core, several of them in order, and OpenVINO."""

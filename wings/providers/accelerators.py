@@ -69,6 +69,8 @@ class OrtTensorRt(OrtTarget):
         {}, description="by input, for open axes: one engine in advance, instead of one a batch"
     )
     known_options: ClassVar[tuple[JsonObject, ...]] = tuple({"precision": name} for name in ("f32", "f16", "int8"))
+    int8_options: ClassVar[JsonObject] = {"activations": "s8", "symmetric": True, "qdq_placement": "inputs"}
+    """TensorRT has no zero points."""
     provider: ClassVar[str] = "TensorrtExecutionProvider"
     device: ClassVar[str | None] = "cuda"
     named: ClassVar[tuple[str, ...]] = ("precision",)

@@ -8,7 +8,6 @@ from onnx_ir.passes.common import NameFixPass, RemoveUnusedFunctionsPass, Remove
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_graphs, all_nodes, replace_model
-from gauntlet.onnx_model.model_file import bodies
 from gauntlet.onnx_model.normalization.order import run_passes
 
 
@@ -19,25 +18,6 @@ def remove_unused(proto: onnx.ModelProto) -> str:
         return ""
     removed = before - _parts(proto)
     return "removed " + ", ".join(f"{count} {kind}" for kind, count in removed.items())
-
-
-def unused_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes of the main graph that no output depends on; the nodes may be in any order."""
-    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    used, pending = set[int](), [output.name for output in graph.output]
-    while pending:
-        index = producers.get(pending.pop())
-        if index is not None and index not in used:
-            used.add(index)
-            pending += _read_names(graph.node[index])
-    return [node for index, node in enumerate(graph.node) if index not in used]
-
-
-def _read_names(node: onnx.NodeProto) -> list[str]:
-    """Return the names that a node and its inner graphs read."""
-    inner = list(bodies(node))
-    read = [name for body in inner for part in all_nodes(body) for name in part.input]
-    return [*node.input, *read, *(output.name for body in inner for output in body.output)]
 
 
 def _parts(proto: onnx.ModelProto) -> Counter[str]:

@@ -38,7 +38,6 @@ class Scenario(Frozen):
     batch: int = Field(8, ge=1, description="most samples of a call; SingleStream always has one")
     target_latency_ms: float = Field(100, gt=0, description="Server: latency that 99 % of the queries must keep")
     target_qps: float | None = Field(None, gt=0, description="Server: queries/s; default: half of single calls' rate")
-    expected_latency_ms: float | None = Field(None, gt=0, description="of a call; default: measured before the run")
     threads: int | None = Field(None, ge=1, description="for sessions that do not set them; default: all usable ones")
     min_accuracy: float = Field(0.0, ge=0, le=1, description="accuracy mode: least accuracy")
     timeout_s: float = Field(900, gt=0, description="time limit of the process, since LoadGen may hang")
@@ -147,12 +146,11 @@ def start_test(
 
 
 def test_settings(lg: Any, scenario: Scenario, batch: int, measured_ms: float) -> Any:
-    """Return LoadGen's settings, from the latency of a full call, as expected or else as measured divided by 1.5.
+    """Return LoadGen's settings, from the measured latency of a full call divided by 1.5.
 
     LoadGen prepares queries for the expected speed; a faster model would run out of them.
     """
-    expected_ms = scenario.expected_latency_ms or measured_ms
-    fast_ns = max(1, round(expected_ms * 1e6 / (1.0 if scenario.expected_latency_ms else 1.5)))
+    fast_ns = max(1, round(measured_ms * 1e6 / 1.5))
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, scenario.scenario)
     settings.mode = lg.TestMode.AccuracyOnly if scenario.mode == "accuracy" else lg.TestMode.PerformanceOnly
@@ -162,6 +160,6 @@ def test_settings(lg: Any, scenario: Scenario, batch: int, measured_ms: float) -
     settings.multi_stream_expected_latency_ns = fast_ns
     settings.multi_stream_samples_per_query = batch
     settings.offline_expected_qps = batch / (fast_ns / 1e9)
-    settings.server_target_qps = scenario.target_qps or 0.5 / (expected_ms / 1e3)
+    settings.server_target_qps = scenario.target_qps or 0.5 / (measured_ms / 1e3)
     settings.server_target_latency_ns = round(scenario.target_latency_ms * 1e6)
     return settings

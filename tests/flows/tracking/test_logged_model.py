@@ -12,6 +12,7 @@ from gpu_target import GpuTarget
 from mlflow import MlflowClient
 from mlflow.utils.validation import _validate_metric_name, _validate_tag
 from pretrained_models import Made
+from validated_target import OfFramework
 
 from flows.servers.database_templates import copy_template
 from flows.tracking.events import note, providers
@@ -25,7 +26,6 @@ from gauntlet.metrics.class_curves import RankedClassScore
 from gauntlet.onnx_model.model_file import copy_model
 from gauntlet.runtime.processor import portability_metadata
 from gauntlet.targets import Target
-from gauntlet.targets.openvino import OpenVino
 from gauntlet.targets.ort import OrtCpu
 from tasks.evaluate import EvaluateFacts
 
@@ -37,7 +37,7 @@ OPENED = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     [
         (GpuTarget(), OPENED),
         (OrtCpu(), ["CPUExecutionProvider"]),
-        (OpenVino(precision="f32"), ["CPUExecutionProvider"]),  # not ONNX Runtime, which MLflow loads with
+        (OfFramework(), ["CPUExecutionProvider"]),  # not ONNX Runtime, which MLflow loads with
         (None, ["CPUExecutionProvider"]),
     ],
 )

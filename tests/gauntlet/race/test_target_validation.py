@@ -11,14 +11,14 @@ import onnx
 import onnx_text
 import pytest
 from gpu_target import GpuTarget, TensorRtTarget
-from validated_target import OfFramework, failed, look
+from validated_target import OfFramework, States, failed, look
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
 from gauntlet.race.contender import Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_examiner import TargetExaminer
-from gauntlet.targets import OpenVino, OrtCpu
+from gauntlet.targets import OrtCpu
 from gauntlet.targets.base import BaseTarget
 
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
@@ -190,7 +190,7 @@ def test_model_that_is_validated_can_be_measured(examiner: TargetExaminer) -> No
     ("name", "target", "status", "reason"),
     [
         ("broken", OrtCpu(), "failed", "not a readable ONNX model"),
-        ("fp32", OpenVino(precision="int8"), "not applicable", "runs only quantized models"),
+        ("fp32", States(label="int8"), "not applicable", "runs only quantized models"),
         ("twin", OfFramework(), "not applicable", "runs only the framework's own model"),
     ],
 )

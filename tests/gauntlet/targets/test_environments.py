@@ -7,13 +7,21 @@ import pytest
 
 from gauntlet.core.errors import StageError
 from gauntlet.targets import environments
-from gauntlet.targets.environments import NOTE, OPENVINO, RuntimeEnvironment, folder, install, known, make, missing
+from gauntlet.targets.environments import NOTE, RuntimeEnvironment, folder, install, known, make, missing
+
+STEAM = RuntimeEnvironment(python=("steam==1.0",))
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def steam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment of that name."""
+    monkeypatch.setattr(environments, "known", lambda: {"steam": STEAM})
 
 
 def test_every_package_is_pinned() -> None:
@@ -23,24 +31,26 @@ def test_every_package_is_pinned() -> None:
         assert environment.python or environment.npm
 
 
+@pytest.mark.usefixtures("steam")
 def test_environment_is_missing_until_the_note_is_written(home: Path) -> None:
-    assert "gauntlet targets install openvino" in (missing("openvino") or "")
-    place = folder("openvino")
-    assert place == home / "environments" / "openvino"
+    assert "gauntlet targets install steam" in (missing("steam") or "")
+    place = folder("steam")
+    assert place == home / "environments" / "steam"
     place.mkdir(parents=True)
-    assert missing("openvino") is not None  # the folder alone: killed in the middle
-    (place / NOTE).write_text(OPENVINO.note)
-    assert missing("openvino") is None
+    assert missing("steam") is not None  # the folder alone: killed in the middle
+    (place / NOTE).write_text(STEAM.note)
+    assert missing("steam") is None
     (place / NOTE).write_text(RuntimeEnvironment(npm=("onnxruntime-web@1.0.0",)).note)
-    assert "other versions" in (missing("openvino") or "")
+    assert "other versions" in (missing("steam") or "")
 
 
+@pytest.mark.usefixtures("steam")
 def test_install_leaves_what_is_right_as_it_is() -> None:
-    folder("openvino").mkdir(parents=True)
-    (folder("openvino") / NOTE).write_text(OPENVINO.note)
+    folder("steam").mkdir(parents=True)
+    (folder("steam") / NOTE).write_text(STEAM.note)
     said: list[str] = []
-    assert install("openvino", said.append) == folder("openvino")
-    assert said == [f"openvino: already installed in {folder('openvino')}"]
+    assert install("steam", said.append) == folder("steam")
+    assert said == [f"steam: already installed in {folder('steam')}"]
 
 
 def test_install_says_what_is_missing_when_there_is_no_npm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import onnx
 import onnx_text
 import pytest
-from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.session_options import describe_sessions
@@ -48,8 +47,3 @@ def test_entry_that_no_bundle_may_have_is_refused_before_the_race() -> None:
         describe_sessions([OrtCpu(), library], 2, 2)
     with pytest.raises(StageError, match=r"session\.load_model_format.* is not allowed"):
         open_session(b"", overrides=library.session_options(2))
-
-
-def test_branches_in_parallel_need_threads() -> None:
-    with pytest.raises(ValidationError, match="branches need at least two threads, got threads: 1"):
-        OrtCpu(inter_op_threads=2, threads=1)

@@ -14,7 +14,6 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.engines.ort import provider_failure
 from gauntlet.targets import (
     ANY,
-    OpenVino,
     OrtCpu,
     Target,
     by_name,
@@ -50,27 +49,15 @@ def test_usual_targets_cover_the_union_and_have_a_name_each() -> None:
 
 
 def test_name_tells_targets_apart_that_compute_otherwise() -> None:
-    targets = [OrtCpu(), OrtCpu(level="basic"), OrtCpu(spinning=False), OpenVino(), OpenVino(device="GPU")]
-    targets += [OpenVino(properties={"A": "1"}), OpenVino(properties={"A": "2"})]
+    targets = [OrtCpu(), OrtCpu(level="basic"), OrtCpu(spinning=False)]
+    targets += [OrtCpu(config_entries={"a": "1"}), OrtCpu(config_entries={"a": "2"})]
     assert len({target.name for target in targets}) == len(targets)
-
-
-def test_kind_alone_means_its_default() -> None:
-    assert by_name("openvino") == OpenVino(precision="f32")
 
 
 @pytest.mark.parametrize("name", ["abacus", "ort-directml"])
 def test_unknown_target_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"unknown target '{name}'; available: ort-cpu, openvino-f32"):
+    with pytest.raises(ConfigError, match=rf"unknown target '{name}'; available: ort-cpu"):
         by_name(name)
-
-
-def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None:
-    hints = {t.precision: t.options()["properties"] for t in default_targets() if isinstance(t, OpenVino)}
-    assert hints.pop("default") == {}
-    assert {name: hint["INFERENCE_PRECISION_HINT"] for name, hint in hints.items()} == {
-        "f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "f32",
-    }  # fmt: skip
 
 
 NO_DEVICE = (

@@ -10,7 +10,7 @@ from configs.loader import load
 from configs.required_packages import needed_packages
 from gauntlet.core.errors import ConfigError
 from gauntlet.targets import environments
-from gauntlet.targets.environments import NOTE, OPENVINO
+from gauntlet.targets.environments import NOTE
 
 LOADGEN = "loadgen=[{scenario: Offline}]"
 OBJECTIVE = "serve.objective={p99_ms: 50, rate: 20}"
@@ -35,7 +35,7 @@ def test_runtime_of_another_environment_takes_no_part_where_loadgen_measures_the
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
     place = environments.folder("openvino")
     place.mkdir(parents=True)
-    (place / NOTE).write_text(OPENVINO.note)
+    (place / NOTE).write_text(environments.known()["openvino"].note)
     auto = "benchmark.deploy_targets=auto"
     assert load("digits-small-cnn", (auto,)).benchmark.deploy_targets[0] == "openvino-f32"
     assert not load("digits-small-cnn", (auto, LOADGEN)).benchmark.deploy_targets

@@ -66,18 +66,11 @@ def test_loadgen_asks_the_model_where_it_is_to_be_run(trained, workspace: Callab
         loadgen(config, out, model=trained.model, test=trained.test, golden=trained.golden, target=OrtCuda())
 
 
-def test_gate_says_no_when_there_are_too_few_queries_for_the_duration(run: Run) -> None:
-    report = run({"scenario": "SingleStream", "expected_latency_ms": 1000, "min_queries": 1, "min_duration_s": 2})
-    assert report.facts.results[0].valid is False
-    assert "min duration not met" in report.facts.results[0].unmet_conditions
-    with pytest.raises(GateFailed, match=r"loadgen\.valid: .*LoadGen says INVALID: min duration not met"):
-        report.raise_if_blocked()
-
-
 def test_gate_says_no_when_the_server_cannot_keep_up(run: Run) -> None:
     report = run({"scenario": "Server", "target_qps": 1000, "target_latency_ms": 0.001, "min_queries": 100})
+    assert report.facts.results[0].valid is False
     assert "performance constraints not met" in report.facts.results[0].unmet_conditions
-    with pytest.raises(GateFailed, match="INVALID"):
+    with pytest.raises(GateFailed, match=r"loadgen\.valid: .*LoadGen says INVALID: .*performance constraints not met"):
         report.raise_if_blocked()
 
 

@@ -37,9 +37,9 @@ def test_run_whose_service_cannot_keep_its_objective_fails_and_records_what_serv
 
 @pytest.mark.slow
 def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
-    starved = "{scenario: SingleStream, min_duration_s: 2, expected_latency_ms: 1000, min_queries: 1}"
+    starved = "{scenario: Server, target_qps: 1000, target_latency_ms: 0.001, min_queries: 100}"
     failed = run(quick_config(f"loadgen=[{starved}]", "optimize=[]", "quantize=[]"))
     assert (failed.verdict, failed.stopped_at) == ("failed", "loadgen")
-    assert "LoadGen says INVALID: min duration not met" in failed.reason
+    assert "performance constraints not met" in failed.reason
     assert [stage.stage for stage in failed.stages[-2:]] == ["select", "loadgen"]
     assert failed.winner is None

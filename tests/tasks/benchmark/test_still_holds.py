@@ -1,12 +1,16 @@
-"""An earlier race stands for a new one while a quick race agrees with it."""
+"""An earlier race stands for a new one while a quick race agrees with it; the first results of a race are logged."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from matmul_chains import SIZE, chain
+from synthetic_races import synthetic_race
 
+from flows.stage import _log_verdict
+from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from tasks.benchmark import BenchmarkConfig, benchmark, still_holds
@@ -58,3 +62,21 @@ def test_race_is_repeated_without_a_quick_one(known: Known, changed: dict[str, d
     config, out, facts, given = known(0.0, 1e9)
     config, facts = config.replace(**changed.get("config", {})), facts.replace(**changed.get("facts", {}))
     assert not still_holds(config, out, known=facts, **(given | {"models": {}}))  # a race would need them
+
+
+RACE = synthetic_race({"slow": (0.4, 0.5, 0.6), "static-u8s8": (3.4, 3.5, 3.6), "broken": "out of memory"})
+LINES = (
+    "static-u8s8  3.50x [3.40, 3.60], batch 1",
+    "fp32         1.00x [1.00, 1.00], batch 1",
+    "slow         0.50x [0.40, 0.60], batch 1",
+)
+
+
+def test_fastest_comes_first_and_what_was_not_measured_is_left_out() -> None:
+    assert RACE.first_results() == LINES
+
+
+def test_log_has_them_below_the_verdict_of_the_race(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gauntlet"):
+        _log_verdict(Report(stage="benchmark", facts=RACE, seconds=12.0))
+    assert caplog.messages == ["benchmark passed, 0 checks (12.0 s)", *(f"  {line}" for line in LINES)]

@@ -7,6 +7,7 @@ import pytest
 from configs.loader import load
 from configs.schema import PipelineConfig
 from gauntlet.runtime.processor import Processor
+from gauntlet.targets import by_name
 from tasks.quantize.auto import Operators, recommended_recipes
 from tasks.quantize.static import StaticInt8
 
@@ -47,7 +48,8 @@ def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped
     usual = set(recommended_recipes(VNNI, "convolutions"))
 
     def more(*kinds: str) -> list[str]:
-        return [r.name for r in recommended_recipes(VNNI, "convolutions", deploy_kinds=kinds) if r not in usual]
+        deployed = [by_name(kind) for kind in kinds]
+        return [r.name for r in recommended_recipes(VNNI, "convolutions", deployed=deployed) if r not in usual]
 
     assert more() == more("ort-cpu", "ort-cuda") == []
     assert more("openvino", "ort-openvino") == ["static-u8s8-inputs"]
@@ -63,7 +65,7 @@ def test_auto_quantizes_no_convolution_at_each_call() -> None:
     kinds = {o: [r.name for r in recommended_recipes(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
     assert kinds["convolutions"] == []
     assert kinds["unknown"] == ["dynamic-u8-matmul"]
-    names = [recipe.name for recipe in recommended_recipes(VNNI, "unknown", deploy_kinds=["openvino"])]
+    names = [recipe.name for recipe in recommended_recipes(VNNI, "unknown", deployed=[by_name("openvino")])]
     assert names.index("dynamic-u8-matmul") == 3  # time may be limited, and most models have convolutions
     assert kinds["matrices"] == kinds["attention"] == ["dynamic-u8-matmul", "dynamic-s8-matmul"]
 

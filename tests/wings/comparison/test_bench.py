@@ -15,10 +15,11 @@ from rich.console import Console
 
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.target_examiner import ModelOnTarget
-from gauntlet.targets import OpenVino, OrtCpu, by_name
+from gauntlet.targets import OrtCpu, by_name
 from wings.comparison.bench_command import named, print_comparison, resolve_targets
 from wings.comparison.library.latency_plot import plot_latency
 from wings.comparison.library.target_comparison import BenchResult
+from wings.providers.openvino import OpenVino
 
 QUICK = ("--rounds", "6", "--block-ms", "2", "--threads", "1")
 
@@ -94,52 +95,36 @@ def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "words"),
     [
-        (["absent.onnx"], 2, "absent.onnx: no such file"),
-        (["cnn.onnx", "--targets", "abacus"], 2, "unknown target 'abacus'"),
-        (["cnn.onnx", "--plot", "p.pdf"], 2, "must end in .png or .svg"),
-        (["cnn.onnx", "--inputs", "text.npz"], 2, "text.npz: not an .npz file"),
-        (["cnn.onnx", "--shape", "z=3x4"], 2, "--shape z: unknown input; available: x"),
-        (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
-        (
-            ["cnn.onnx", "--shape", "x=1x2", "--shape", "x=1x3"],
-            2,
-            "--shape x: given twice; bench races one size. Fix: ",
-        ),
-        (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
-        (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
-        (["cnn.onnx", "--target", "ort-cpu"], 2, "'ort-cpu': write OPTION=VALUE,..."),
-        (["cnn.onnx", "--target", "threads=1"], 2, "unknown target kind=; available: ort-cpu, "),
-        (
-            ["cnn.onnx", "--target", "kind=ort-cpu,spin=false"],
-            2,
-            "target ort-cpu: spin: Extra inputs are not permitted",
-        ),
-        (
-            ["cnn.onnx", "--target", "kind=openvino,precision=f8"],
-            2,
-            "target openvino: precision: Input should be 'f32'",
-        ),
-        (
-            ["cnn.onnx", "--target", "kind=ort-cpu,inter_op_threads=2,threads=1"],
-            2,
-            "branches need at least two threads",
-        ),
-        (["cnn.onnx", "--target", "kind=ort-cpu,threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
-        (["cnn.onnx", "--targets", "ort-cpu", "--target", "kind=ort-cpu"], 2, "ort-cpu is given twice"),
-        (["cnn.onnx", "--session", "threads"], 2, "write OPTION=VALUE"),
-        (["cnn.onnx", "--session", "spin=false"], 2, "--session spin: Extra inputs"),
-        (["cnn.onnx", "--session", "threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
-        (["cnn.onnx", "--threads", "1,4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
-        (["cnn.onnx", "--threads", "1", "--session", "threads=1"], 2, "ort-cpu-1t is the same as ort-cpu here"),
-        (["text.npz"], 3, "text.npz: not a readable ONNX model"),
+        (["absent.onnx"], "absent.onnx: no such file"),
+        (["cnn.onnx", "--targets", "abacus"], "unknown target 'abacus'"),
+        (["cnn.onnx", "--plot", "p.pdf"], "must end in .png or .svg"),
+        (["cnn.onnx", "--inputs", "text.npz"], "text.npz: not an .npz file"),
+        (["cnn.onnx", "--shape", "z=3x4"], "--shape z: unknown input; available: x"),
+        (["cnn.onnx", "--shape", "3x4"], "write INPUT=3x224x224"),
+        (["cnn.onnx", "--shape", "x=1x2", "--shape", "x=1x3"], "--shape x: given twice; bench races one size. Fix: "),
+        (["cnn.onnx", "--batch", "1,0"], "'0' is not a whole number of at least 1"),
+        (["cnn.onnx", "--rounds", "5"], "at least 6"),
+        (["cnn.onnx", "--target", "ort-cpu"], "'ort-cpu': write OPTION=VALUE,..."),
+        (["cnn.onnx", "--target", "threads=1"], "unknown target kind=; available: ort-cpu, "),
+        (["cnn.onnx", "--target", "kind=ort-cpu,spin=false"], "target ort-cpu: spin: Extra inputs are not permitted"),
+        (["cnn.onnx", "--target", "kind=openvino,precision=f8"], "target openvino: precision: Input should be 'f32'"),
+        (["cnn.onnx", "--target", "kind=ort-cpu,inter_op_threads=2,threads=1"], "branches need at least two threads"),
+        (["cnn.onnx", "--target", "kind=ort-cpu,threads=4096"], "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--targets", "ort-cpu", "--target", "kind=ort-cpu"], "ort-cpu is given twice"),
+        (["cnn.onnx", "--session", "threads"], "write OPTION=VALUE"),
+        (["cnn.onnx", "--session", "spin=false"], "--session spin: Extra inputs"),
+        (["cnn.onnx", "--session", "threads=4096"], "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1,4096"], "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1", "--session", "threads=1"], "ort-cpu-1t is the same as ort-cpu here"),
+        (["text.npz"], "text.npz: not a readable ONNX model"),
     ],
 )
-def test_bench_is_refused_in_one_line(folder: Path, arguments: list[str], code: int, words: str) -> None:
+def test_bench_is_refused_in_one_line(folder: Path, arguments: list[str], words: str) -> None:
     (folder / "text.npz").write_text("hello")
     done = called(folder, "bench", *arguments)
-    assert done.returncode == code
+    assert done.returncode == (3 if arguments == ["text.npz"] else 2)  # what the others ask for is wrong
     assert words in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("gauntlet")]) == 1
 

@@ -15,10 +15,11 @@ from validated_target import OfFramework
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.contender import Plan
-from gauntlet.targets import OpenVino, OrtCpu
+from gauntlet.targets import OrtCpu
 from gauntlet.targets.base import BaseTarget, Precision
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
+from wings.providers.openvino import OpenVino
 
 PLAN = Plan(batch_sizes=(1, 3), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 

@@ -1,34 +1,16 @@
 """A configuration inferred from a detector's file and its data."""
 
 from pathlib import Path
-from typing import Any
 
 import detector_models
 import numpy as np
-import onnx
 import pytest
-import yaml
+from inferred_configs import inferred, saved
 from small_images import write_pictures
 
-from configs.brought_model import InferredConfig, infer_config
-from configs.loader import load
+from configs.brought_model import infer_config
+from configs.loader import validated
 from gauntlet.core.errors import ConfigError
-
-
-def saved(path: Path, proto: onnx.ModelProto) -> Path:
-    onnx.save(proto, path)
-    return path
-
-
-def inferred(model: Path, data: Path | None = None) -> Any:
-    found = infer_config(model, data, None, {})
-    return found, load(str(written(model.with_suffix(".yaml"), found)))
-
-
-def written(path: Path, found: InferredConfig) -> Path:
-    """Write the values as the command line does."""
-    path.write_text(yaml.safe_dump(found.values, sort_keys=False))
-    return path
 
 
 def test_detector_is_inferred_from_its_outputs_for_real_samples(tmp_path: Path) -> None:
@@ -60,7 +42,7 @@ def test_random_samples_prove_no_detector(tmp_path: Path) -> None:
         "which random samples do not prove; bring real ones with --data, or name it with --task detection"
     )
     requested = infer_config(model, None, None, {}, task="detection")
-    config = load(str(written(tmp_path / "requested.yaml", requested)))
+    config = validated(model, requested.values)
     signature = config.data.load().signature
     assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
 
@@ -96,7 +78,7 @@ def test_names_of_the_user_order_the_classes_of_a_folder(tmp_path: Path) -> None
     model, folder = saved(tmp_path / "m.onnx", detector_models.yolov8()), yolo_folder(tmp_path, "names: [a, b, c]")
     (tmp_path / "labels.txt").write_text("\n".join("fedcba"))
     found = infer_config(model, folder, tmp_path / "labels.txt", {})
-    dataset = load(str(written(tmp_path / "named.yaml", found))).data.load()
+    dataset = validated(model, found.values).data.load()
     assert (dataset.signature.labels, dataset.splits["test"].labels[0][0][4]) == (tuple("fedcba"), 3)
     (tmp_path / "labels.txt").write_text("\n".join("uvwxyz"))
     with pytest.raises(ConfigError, match="the class 'a' is not among the labels of --labels"):

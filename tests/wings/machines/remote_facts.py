@@ -3,8 +3,9 @@
 from gauntlet.core.run_report import BenchmarkRow, RunReport, StageEntry
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.target_examiner import ModelOnTarget
-from gauntlet.targets import OpenVino, OrtCpu
+from gauntlet.targets import OrtCpu
 from wings.machines.library.remote import Machine, RemoteFacts, RemoteRace
+from wings.providers.openvino import OpenVino
 
 HERE = {"host": "builder", "processor": "Xeon Gold 6330", "instructions": ["avx512_vnni"]}
 THERE = Machine(

@@ -42,6 +42,7 @@ def test_views_say_why_a_target_has_no_rows() -> None:
 
 
 def test_run_on_one_machine_has_no_such_section() -> None:
+    assert shown(remote_facts.one_machine(), 80) == ""
     assert machines(remote_facts.one_machine()) is None
     assert 'id="machines"' not in render_html(remote_facts.one_machine())
     assert "## Machines" not in render_markdown(remote_facts.one_machine())
@@ -71,7 +72,3 @@ def test_wide_terminal_also_shows_threads_load_and_verdicts() -> None:
     text = shown(remote_facts.several_machines(), 140)
     for word in ("threads", "other load", "0.25 cores", "faster", "ort-cpu-nospin-on-jetson"):
         assert word in text
-
-
-def test_run_on_one_machine_prints_nothing() -> None:
-    assert shown(remote_facts.one_machine(), 80) == ""

@@ -123,51 +123,39 @@ def test_server_that_cannot_be_reached_is_named_with_the_fix(tmp_path: Path, mon
     assert SECRET not in str(error.value)
 
 
+AZURE = f"az://{CONTAINER}/x"
+HTTP = "Fix: https://, or AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true"
+
+
 @pytest.mark.parametrize(
-    ("bucket", "unset", "message"),
+    ("address", "changed", "message"),
     [
-        ("no-such", (), "GAUNTLET_STORE=s3://no-such/x: no such bucket. Fix: create it"),
-        (
-            BUCKET,
-            ("AWS_ALLOW_HTTP",),
-            "the address of the server is not allowed. Fix: https://, or AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true",
+        ("s3://no-such/x", {}, "GAUNTLET_STORE=s3://no-such/x: no such bucket. Fix: create it"),
+        (f"s3://{BUCKET}/x", {"AWS_ALLOW_HTTP": ""}, f"the address of the server is not allowed. {HTTP}"),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (
+                ("az://no-such/x", {}, "GAUNTLET_STORE=az://no-such/x: no such bucket. Fix: create it"),
+                (AZURE, {"AZURE_ALLOW_HTTP": ""}, HTTP),
+                (AZURE, {"AZURE_STORAGE_ACCOUNT_KEY": "b3RoZXI="}, "no permission"),
+                (AZURE, {"AZURE_STORAGE_ACCOUNT_KEY": "other!"}, "Invalid Access Key"),
+                (AZURE, {"AZURE_STORAGE_ACCOUNT_NAME": ""}, "Account must be specified"),
+            )
         ),
     ],
 )
 def test_wrong_settings_are_refused_at_once(
-    server: ObjectServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    bucket: str,
-    unset: tuple[str, ...],
+    request: pytest.FixtureRequest,
+    address: str,
+    changed: dict[str, str],
     message: str,
 ) -> None:
-    for name in unset:
-        monkeypatch.delenv(name)
-    with pytest.raises(ConfigError) as error, machine(f"s3://{bucket}/x", tmp_path).in_use("run"):
-        pass
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("container", "changed", "message"),
-    [
-        ("no-such", {}, "GAUNTLET_STORE=az://no-such/x: no such bucket. Fix: create it"),
-        (CONTAINER, {"AZURE_ALLOW_HTTP": ""}, "Fix: https://, or AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true"),
-        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_KEY": "b3RoZXI="}, "no permission"),
-        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_KEY": "other!"}, "Invalid Access Key"),
-        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_NAME": ""}, "Account must be specified"),
-    ],
-)
-@pytest.mark.usefixtures("azure_client")
-def test_wrong_settings_for_azure_are_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str, changed: dict[str, str], message: str
-) -> None:
+    request.getfixturevalue("server" if address.startswith("s3") else "azure_client")
     for name, value in changed.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
-    with pytest.raises(ConfigError) as error, machine(f"az://{container}/x", tmp_path).in_use("run"):
+    with pytest.raises(ConfigError) as error, machine(address, tmp_path).in_use("run"):
         pass
     assert message in str(error.value)
     assert "\n" not in str(error.value)

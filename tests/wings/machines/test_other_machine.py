@@ -165,53 +165,40 @@ def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(
     assert "gauntlet worker --pool doomed" in why
 
 
-def test_race_that_nobody_takes_is_unavailable_and_cancelled(
-    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("workers", "settings", "reason"),
+    [
+        (set(), {}, "took the race, and none is alive any more"),  # its worker has died since
+        ({"one that is busy"}, {"remote_timeout_s": 0.001}, "no result within 0.001 s (benchmark.remote_timeout_s)"),
+    ],
+    ids=["taken by nobody", "above its time limit"],
+)
+def test_race_without_a_result_ends_with_the_reason_and_is_cancelled(
+    client: SyncPrefectClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: set[str],
+    settings: dict[str, Any],
+    reason: str,
 ) -> None:
     find_or_create(client, "brief")
     deploy_race("brief")
-    monkeypatch.setattr(dispatch, "why_absent", lambda *_: None)  # its worker has died since
+    monkeypatch.setattr(dispatch, "why_absent", lambda *_: None)
+    monkeypatch.setattr(dispatch, "alive_workers", lambda *_: workers)
     home, target = Home(tmp_path / "here"), OrtCpu(on="brief")
     home.store.root.mkdir(parents=True)
     (tmp_path / "model.onnx").write_bytes(b"never opened")
     model = home.store.put(tmp_path / "model.onnx")
-    races = RemoteRaces(BenchmarkConfig(targets=(OrtCpu(), target)), home.store, {"fp32": model}, model)
+    config = BenchmarkConfig(targets=(OrtCpu(), target), **settings)
+    races = RemoteRaces(config, home.store, {"fp32": model}, model)
     races.start()
     [flow_run] = races.flow_runs
-    [absent] = races.collect()
-    assert (absent.failure, absent.machine) == (None, None)
-    assert "took the race, and none is alive any more" in absent.results[0].reason
-    state = client.read_flow_run(flow_run).state
-    assert state.is_cancelled()  # a worker that comes later does not race for nobody
+    [ended] = races.collect()
+    assert reason in (ended.failure or ended.results[0].reason)
+    assert (ended.failure is None) == (not workers)
+    assert client.read_flow_run(flow_run).state.is_cancelled()  # a worker that comes later races for nobody
 
 
-def test_race_above_its_time_limit_fails(client: SyncPrefectClient, tmp_path: Path) -> None:
-    find_or_create(client, "late")
-    deploy_race("late")
-    home, target = Home(tmp_path / "here"), OrtCpu(on="late")
-    home.store.root.mkdir(parents=True)
-    (tmp_path / "model.onnx").write_bytes(b"never opened")
-    model = home.store.put(tmp_path / "model.onnx")
-    config = BenchmarkConfig(targets=(OrtCpu(), target), remote_timeout_s=0.001)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "why_absent", lambda *_: None)
-        patch.setattr(dispatch, "alive_workers", lambda *_: {"a worker that is busy"})
-        races = RemoteRaces(config, home.store, {"fp32": model}, model)
-        races.start()
-        [flow_run] = races.flow_runs
-        [late] = races.collect()
-    assert late.failure == "no result within 0.001 s (benchmark.remote_timeout_s)"
-    state = client.read_flow_run(flow_run).state
-    assert state.is_cancelled()
-
-
-@pytest.mark.parametrize(
-    ("pool", "paused", "reason"),
-    [
-        ("empty", False, "no worker of the work pool 'empty' is alive (it has had none)"),
-        ("resting", True, "the work pool 'resting' is paused; resume it: prefect work-pool resume resting"),
-    ],
-)
 def test_pool_says_why_it_cannot_race(client: SyncPrefectClient, pool: str, paused: bool, reason: str) -> None:
     find_or_create(client, pool)
     deploy_race(pool)

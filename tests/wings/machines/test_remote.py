@@ -14,9 +14,10 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import speed_metrics
 from gauntlet.core.workspace import Workspace
-from gauntlet.targets import OpenVino, OrtCpu, with_options
+from gauntlet.targets import OrtCpu, with_options
 from tasks.benchmark import BenchmarkConfig
 from wings.machines.library.remote import RemoteFacts, plan_for, remote
+from wings.providers.openvino import OpenVino
 
 ROWS = Artifact(name="race.json", sha256="ab", size_bytes=9, path="ab/ab-race.json/race.json")
 

@@ -12,7 +12,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.loading import golden_differences
 from gauntlet.images.preprocessing import fitting_inputs, preprocess_batch
 from gauntlet.problems.classification import ClassPrediction
-from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.input_statistics import input_statistics
 
 
 @pytest.fixture(scope="module")

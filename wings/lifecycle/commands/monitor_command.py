@@ -10,7 +10,7 @@ from rich.console import Console
 from flows.cli.shared import counted, given_limits, plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
-from gauntlet.request_log.features import PREDICTED
+from wings.lifecycle.library.monitoring.features import PREDICTED
 from wings.lifecycle.library.monitoring.monitor import PAGE, monitor
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult, RiskResult
 from wings.lifecycle.registered_model import named_bundle

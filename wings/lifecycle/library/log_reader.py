@@ -36,7 +36,7 @@ class LoggedRequest:
     inputs: NamedArrays | None
     """As the model took them, where the log keeps them."""
     statistics: Array | None
-    """`gauntlet.request_log.features.input_statistics`, where the log keeps these, shape (n, k)."""
+    """`gauntlet.request_log.input_statistics`, where the log keeps these, shape (n, k)."""
     embedding: Array | None = None
     """`gauntlet.onnx_model.embedding_output`, where the log keeps it, shape (n, k)."""
 

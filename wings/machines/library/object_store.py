@@ -130,9 +130,11 @@ class ObjectStore(Store):
         """Return the address of the artifact's main file."""
         return f"{self.address}/store/{artifact.path}"
 
-    def publish(self, name: str, text: str) -> None:
+    def publish(self, name: str, text: str, patience_s: float | None = None) -> None:
         """Write a small object; a reader sees the old content or the new one."""
-        self._write(name, text.encode())
+        import obstore
+
+        self._ask(lambda: obstore.put(self.client, name, text.encode()), patience_s)
 
     def published(self, name: str) -> bytes | None:
         """Return the content of a small object, or None."""
@@ -196,9 +198,9 @@ class ObjectStore(Store):
         def renew() -> None:
             while not ended.wait(HEARTBEAT_S):
                 with contextlib.suppress(PipelineError):
-                    self._write(path, b"", HEARTBEAT_S)
+                    self.publish(path, "", HEARTBEAT_S)
 
-        self._write(path, b"", patience_s)
+        self.publish(path, "", patience_s)
         heartbeat = threading.Thread(target=renew, name=f"lease {name}", daemon=True)
         heartbeat.start()
         try:
@@ -218,11 +220,6 @@ class ObjectStore(Store):
 
     def _ask(self, do: Callable[[], Result], patience_s: float | None = None) -> Result:
         return patiently(self.address, do, patience_s)
-
-    def _write(self, name: str, content: bytes, patience_s: float | None = None) -> None:
-        import obstore
-
-        self._ask(lambda: obstore.put(self.client, name, content), patience_s)
 
     def _size(self, artifact: Artifact) -> int | None:
         """Return the size of the artifact's main file in the object store, where it has one."""

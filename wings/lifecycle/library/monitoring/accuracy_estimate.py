@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gauntlet.request_log.features import CONFIDENCE, IMAGE
-from gauntlet.request_log.reference import MonitoringReference
+from gauntlet.request_log.input_statistics import IMAGE
+from wings.lifecycle.library.monitoring.features import CONFIDENCE
 from wings.lifecycle.library.monitoring.martingale import Floats
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import EstimateResult
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.risk_evidence import exceeds_wealth
 
 MAX_ERROR = 0.02

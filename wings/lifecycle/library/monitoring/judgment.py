@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from gauntlet.request_log.features import DESCRIPTIONS, PREDICTED
-from gauntlet.request_log.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.accuracy_estimate import MAX_ERROR, estimate_accuracy
 from wings.lifecycle.library.monitoring.acquittal import Change, last_change
 from wings.lifecycle.library.monitoring.drift_evidence import log_bets
+from wings.lifecycle.library.monitoring.features import DESCRIPTIONS, PREDICTED
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S, asked_at
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
@@ -24,6 +23,7 @@ from wings.lifecycle.library.monitoring.monitor_result import (
     RiskResult,
     Verdict,
 )
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.risk_evidence import (
     harm_wealth,
     risk_lower_bound,

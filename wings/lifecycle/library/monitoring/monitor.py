@@ -10,16 +10,16 @@ from gauntlet.bundle.bundle import REPORT, Bundle
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
-from gauntlet.request_log.features import feature_names
-from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reference import REFERENCE, MonitoringReference
+from gauntlet.request_log.log_format import REFERENCE, VERSION_DIGITS
 from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.features import feature_names
 from wings.lifecycle.library.monitoring.judged_samples import judged_labels
 from wings.lifecycle.library.monitoring.judgment import gather, judge
 from wings.lifecycle.library.monitoring.monitor_history import MAX_SAMPLES, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_page import render_monitor
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult
 from wings.lifecycle.library.monitoring.predecessor import Predecessor, finite_outputs
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 HISTORY, RESULT, PAGE = "history.npz", "monitor.json", "monitor.html"
 

@@ -19,17 +19,11 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.problems.base import Floats
-from gauntlet.request_log.embeddings import EmbeddingReference
-from gauntlet.request_log.features import (
-    PREDICTED,
-    are_broken,
-    feature_names,
-    input_names,
-    input_statistics,
-    output_features,
-)
+from gauntlet.request_log.input_statistics import input_names, input_statistics
 from gauntlet.request_log.log_format import REFUSED, ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
+from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
+from wings.lifecycle.library.monitoring.features import PREDICTED, are_broken, feature_names, output_features
 
 MAX_SAMPLES = 1_000_000
 """More are not tested, so that a look takes seconds."""

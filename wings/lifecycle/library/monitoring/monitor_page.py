@@ -13,9 +13,10 @@ from gauntlet.core.signature import Signature
 from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.reporting.drawing import INK, LINE, MUTED, SERIES, embed, themed
 from gauntlet.reporting.html_report import render_template
-from gauntlet.request_log.features import IMAGE, feature_names
+from gauntlet.request_log.input_statistics import IMAGE
 from wings.lifecycle.library import TEMPLATES
 from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.features import feature_names
 from wings.lifecycle.library.monitoring.judgment import Evidence
 from wings.lifecycle.library.monitoring.martingale import Floats
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult, MovedSample

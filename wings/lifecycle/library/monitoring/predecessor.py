@@ -21,9 +21,9 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
-from gauntlet.request_log.features import are_broken
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.features import are_broken
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
 from wings.lifecycle.library.monitoring.monitor_history import Indices, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, PreviousResult

@@ -7,6 +7,7 @@ agree up to a signal-to-noise ratio, request by request.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,20 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 
-Compared = tuple[PairedChange, dict[str, float], dict[str, float]]
-Quality = tuple[PairedChange, dict[str, float], dict[str, float], ClassDrop | None]
-"""The change from champion to challenger, then the challenger's metrics and the champion's, with labels; the class that
-loses most."""
 MIN_SAMPLE_SQNR_DB = 20.0
 """Outputs without a meaning agree for a request where the noise of no slice has over 1 % of the energy it varies by."""
+
+
+class Quality(NamedTuple):
+    """What was compared of champion and challenger."""
+
+    change: PairedChange
+    """From champion to challenger."""
+    challenger: dict[str, float]
+    """Its metrics, with labels."""
+    champion: dict[str, float]
+    class_drop: ClassDrop | None
+    """Of the class that loses most."""
 
 
 def quality_drop(
@@ -54,13 +63,14 @@ def quality_drop(
         old, new, true = codes.reshape(3, -1)
         drop = largest_drop(old, new, classes.tolist(), None if truth is None else true)
         if truth is None:
-            return *_paired_with_champion(before == after), drop
-        return *_paired_with_labels(before == truth, after == truth), drop
+            return _agreement(before == after, drop)
+        change = pair_accuracies(before == truth, after == truth)
+        return Quality(change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}, drop)
     problem, predictions = _comparable(signatures, outputs)
     if predictions is None:
         if truth is not None:
             raise ConfigError("labels were given, but the models' outputs are no predictions. Fix: replay no labels")
-        return *_paired_with_champion(agreeing_outputs(*outputs)), None
+        return _agreement(agreeing_outputs(*outputs))
     try:
         return _own_metric(problem, *predictions, truth)
     except (StageError, ValueError) as error:  # NumPy's, where shapes differ
@@ -118,20 +128,15 @@ def _own_metric(problem: Problem, before: Array, after: Array, truth: Array | No
     drop = problem.largest_class_drop(before, after, truth)
     if truth is not None:
         scores = problem.score(after, truth), problem.score(before, truth)
-        return problem.loss(before, after, truth).widened(), *scores, drop
+        return Quality(problem.loss(before, after, truth).widened(), *scores, drop)
     same = problem.same(before, after)
     if same is not None:
-        return *_paired_with_champion(same), drop
-    return problem.disagreement(before, after), {}, {}, drop
+        return _agreement(same, drop)
+    return Quality(problem.disagreement(before, after), {}, {}, drop)
 
 
-def _paired_with_champion(same: npt.NDArray[np.bool_]) -> Compared:
-    return pair_accuracies(np.ones_like(same), same), {}, {}
-
-
-def _paired_with_labels(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Compared:
-    change = pair_accuracies(before, after)
-    return change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}
+def _agreement(same: npt.NDArray[np.bool_], drop: ClassDrop | None = None) -> Quality:
+    return Quality(pair_accuracies(np.ones_like(same), same), {}, {}, drop)
 
 
 def _requests_to_resolve(change: PairedChange, limit: float) -> int | None:

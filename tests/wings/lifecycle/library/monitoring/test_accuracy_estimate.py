@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gauntlet.request_log.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.accuracy_estimate import (
     MAX_ERROR,
     ConfidenceMap,
@@ -14,6 +13,7 @@ from wings.lifecycle.library.monitoring.accuracy_estimate import (
 )
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import EstimateResult
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 NAMES = ("brightness", "predicted class", "confidence")
 

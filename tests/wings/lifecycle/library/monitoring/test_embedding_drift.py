@@ -12,10 +12,11 @@ from monitored_bundles import images, log_requests, monitored_bundle
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import Array
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, find_embedding, with_embedding
-from gauntlet.request_log.embeddings import EmbeddingReference
+from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, with_embedding
 from gauntlet.runtime.session import open_session
 from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth
+from wings.lifecycle.library.monitoring.embedding_search import find_embedding
+from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
 from wings.lifecycle.library.monitoring.monitor import monitor
 from wings.lifecycle.library.monitoring.monitor_result import FeatureResult, MonitorLimits, MonitorResult
 

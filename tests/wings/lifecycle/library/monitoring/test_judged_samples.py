@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gauntlet.request_log.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S, judged_labels
 from wings.lifecycle.library.monitoring.judgment import gather, harm_bound
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
+from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 LIMITS = MonitorLimits()
 

@@ -1,23 +1,34 @@
 """What a model saw and said when it was evaluated: `monitoring.npz` in its bundle."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.bundle.bundle import ZIP_ERRORS, Bundle
+from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
+from gauntlet.datasets.splits import Split
 from gauntlet.datasets.truth import class_indices
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
+from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.problems.base import Floats
-from gauntlet.request_log.embeddings import DISTANCE, EmbeddingReference
-from gauntlet.request_log.features import PREDICTED, feature_names, input_statistics, output_features
+from gauntlet.request_log.input_statistics import input_statistics
+from gauntlet.request_log.log_format import REFERENCE
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.embedding_session import open_embedding_session
+from gauntlet.runtime.engines.base import Engine
+from wings.lifecycle.library.monitoring.embedding_search import find_embedding
+from wings.lifecycle.library.monitoring.embeddings import DISTANCE, EmbeddingReference
+from wings.lifecycle.library.monitoring.features import PREDICTED, feature_names, output_features
 
-REFERENCE = "monitoring.npz"
+REFERENCE_CHUNK = 256
+"""Samples that are in memory at once."""
 UNKNOWN = "its reference has no embeddings. Fix: make the bundle again"
 
 
@@ -105,3 +116,42 @@ class MonitoringReference:
             return cls(names, arrays["features"], arrays.get("wrong"), embedding, absent)
         except (*ZIP_ERRORS, KeyError) as error:
             raise ConfigError(f"{path}: it cannot be read: {error}. Fix: copy the bundle again") from error
+
+
+def logged_embedding(bundle: Bundle) -> EmbeddingOutput | str:
+    """Return where the embedding is that requests are compared with, or why there is none; see `load`."""
+    reference = MonitoringReference.load(bundle)
+    return reference.embedding.output if reference.embedding else reference.no_embedding
+
+
+def save_reference(contract: Contract, plain: Any, model: Path, test: Split, most: int, target: Path) -> None:
+    """Save what requests are compared with: features of the winner's inputs and outputs, and which are wrong.
+
+    `plain` is the session of the winner's file `model`; of the evaluation's samples `test`, at most `most` are taken.
+    """
+    chosen = np.unique(np.linspace(0, len(test) - 1, min(len(test), most)).astype(np.int64))
+    session, embedded = _reference_session(contract, plain, model, test.take(chosen[:REFERENCE_CHUNK]))
+
+    def calls() -> Iterator[tuple[NamedArrays, NamedArrays]]:
+        for start in range(0, len(chosen), REFERENCE_CHUNK):
+            inputs = test.take(chosen[start : start + REFERENCE_CHUNK])
+            yield inputs, batched_inference(session, inputs).run(contract.best_batch)
+
+    labels = None if test.labels is None else test.labels[chosen]
+    MonitoringReference.measure(contract.signature, calls(), labels, embedded).save(target)
+
+
+def _reference_session(
+    contract: Contract, plain: Any, model: Path, samples: NamedArrays
+) -> tuple[Any, EmbeddingOutput | str]:
+    """Return a session that also has the embedding, and where it is; the plain one, and why, where there is none."""
+    if isinstance(plain, Engine):
+        return plain, f"{contract.target} gives none"
+    try:
+        embedding = find_embedding(
+            read_graph(model), contract.signature.primary_output or contract.signature.outputs[0].name
+        )
+        batches, overrides = [contract.best_batch], contract.session
+        return open_embedding_session(model, embedding, plain, samples, batches, overrides=overrides), embedding
+    except NoEmbedding as error:
+        return plain, str(error)

@@ -14,8 +14,9 @@ from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.table import run_race
 from gauntlet.race.target_validation import Validation, validate_target
-from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, default_targets
+from gauntlet.targets import OrtCpu, default_targets
 from gauntlet.targets.base import BaseTarget
+from wings.providers.openvino import OpenVino, OrtOpenVino
 
 pytestmark = pytest.mark.nightly
 

@@ -7,7 +7,10 @@ from pydantic import Field
 
 from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import BaseTarget, Precision
+from gauntlet.targets.environments import RuntimeEnvironment
 from gauntlet.targets.ort import OrtTarget
+
+ENVIRONMENT = RuntimeEnvironment(python=("numpy==2.4.6", "openvino==2026.4.1", "onnxruntime-openvino==1.24.1"))
 
 
 class OpenVino(BaseTarget):
@@ -29,7 +32,10 @@ class OpenVino(BaseTarget):
     known_options: ClassVar[tuple[JsonObject, ...]] = tuple(
         {"precision": name} for name in ("f32", "bf16", "f16", "int8", "default")
     )
-    engine: ClassVar[str] = "gauntlet.runtime.engines.openvino"
+    automatic: ClassVar[tuple[JsonObject, ...]] = ({"precision": "f32"}, {"precision": "bf16"})
+    """As a provider of ONNX Runtime it is no faster, so `OrtOpenVino` has none."""
+    int8_options: ClassVar[JsonObject] = {"qdq_placement": "inputs"}
+    engine: ClassVar[str] = "wings.providers.openvino_engine"
     named: ClassVar[tuple[str, ...]] = ("precision",)
     named_entries: ClassVar[str] = "properties"
     named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}
@@ -52,6 +58,7 @@ class OrtOpenVino(OrtTarget):
     kind: Literal["ort-openvino"] = "ort-openvino"
     env: str | None = "openvino"
     precision: Literal["f32", "bf16", "f16"] = Field("f32", description="of the part of a model that is in floats")
+    int8_options: ClassVar[JsonObject] = OpenVino.int8_options
     provider: ClassVar[str] = "OpenVINOExecutionProvider"
     named: ClassVar[tuple[str, ...]] = ("precision",)
 
