@@ -56,6 +56,7 @@ class TrackingConfig(Frozen):
         description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+    rejected_files: bool = Field(True, description="also send the files of candidates that were not accepted")
 
     @field_validator("uri")
     @classmethod

@@ -199,7 +199,7 @@ class TrackingEvents:
                 tags=tags,
                 providers=providers(self.config.benchmark.target_named(candidate.target) if candidate.target else None),
             )
-        elif candidate.artifact is not None:
+        elif candidate.artifact is not None and self.config.tracking.rejected_files:
             self._artifact(candidate.name, candidate.artifact, "artifacts/rejected")
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)

@@ -133,15 +133,16 @@ def test_password_of_the_server_is_stored_nowhere_and_still_used(
     assert not [path for path in files if b"secret" in path.read_bytes()]
 
 
-def test_files_of_rejected_candidates_are_sent(folder: Path) -> None:
-    journal, file = Journal(folder / "journal.jsonl"), reported_runs.artifact("slow.onnx", 9)
-    events = TrackingEvents(Home(folder.parents[1]), quick_config(), journal)
+@pytest.mark.parametrize("sent", [True, False])
+def test_files_of_rejected_candidates_are_sent_unless_switched_off(folder: Path, sent: bool) -> None:
+    config, journal = quick_config(f"tracking.rejected_files={str(sent).lower()}"), Journal(folder / "journal.jsonl")
+    events, file = TrackingEvents(Home(folder.parents[1]), config, journal), reported_runs.artifact("slow.onnx", 9)
     events.opened("run-1")
     slow = CandidateEntry(name="slow", parent="fp32", status="rejected", reason="slower", artifact=file)
     events.candidate_opened(slow)
     (folder / "report.md").write_text("it passed")
     events.closed(reported_runs.run(verdict="passed", candidates=(slow,)))
-    assert [e["run"] for e in journal if e["op"] == "artifact"] == ["slow"]
+    assert [e["run"] for e in journal if e["op"] == "artifact"] == (["slow"] if sent else [])
 
 
 def test_password_in_an_error_is_masked() -> None:
