@@ -187,7 +187,7 @@ def _limits(contract: Contract, report: RunReport) -> Iterator[str]:
     if winner_of(report).accuracy is None:
         yield "The data has no labels: how often the model is right is not known, only how well it keeps its outputs."
     if worst := next(iter(_classes(report)), None):
-        yield f"The class with the least recall is {_cell(worst[0])}: {worst[2]} on {worst[4]} test images."
+        yield f"The class with the least recall is {_cell(worst[0])}: {worst[2]} on {worst[4]} test samples."
     if contract.signature.task == "classification":
         yield _confidence_limit(contract, evaluated)
     if pairs := _facts(report, "data").get("near_duplicates"):

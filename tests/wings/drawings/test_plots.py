@@ -128,7 +128,7 @@ def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
 def test_page_shows_calibration_ranking_verdict_folds_and_near_duplicates(passed: RunReport) -> None:
     html = render_html(passed)
     assert "Expected calibration error" in html
-    assert "fitted on 360 images of the validation split" in html
+    assert "fitted on 360 samples of the validation split" in html
     assert len(re.findall(r'aria-label="Reliability diagram: expected calibration error', html)) == 1
     assert len(re.findall(r'aria-label="ROC and precision-recall curves: macro AUC', html)) == 1
     assert "<strong>Good fit:</strong> accuracy 1.0000 on training samples" in html
