@@ -150,7 +150,7 @@ def _held_out(stored: NamedArrays) -> tuple[str, Array, Array] | None:
 
 
 def _class_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
-    fix = "train longer or on more data (train.epochs), or lower evaluate.min_accuracy"
+    fix = "train longer or on more data, check the labels and preprocessing, or lower evaluate.min_accuracy"
     accuracy = Check.of("evaluate.min_accuracy", facts.accuracy, ">=", config.min_accuracy, remedy=fix)
     fix = "look at this class in the confusion matrix"
     worst = _worst_class_checks(config, facts, config.recall_limit("classification"), fix)
