@@ -4,8 +4,8 @@ import argparse
 import json
 
 from rich.console import Console
+from rich.table import Table
 
-from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
 from gauntlet.reporting.text_format import MISSING
@@ -24,7 +24,7 @@ def show_history(options: argparse.Namespace) -> int:
 
 
 def _print(console: Console, past: History) -> None:
-    table = plain_table()
+    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("line", "when (UTC)", "what", "outcome", "version", "from"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("line", "version", "from") else "left")
     table.add_column("by and why", overflow="fold")
