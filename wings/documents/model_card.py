@@ -202,7 +202,7 @@ def _confidence_limit(contract: Contract, evaluated: dict[str, Any]) -> str:
     calibration = evaluated.get("calibration")
     if contract.temperature is None or not calibration:
         return "The confidence is not calibrated: 0.9 does not mean that 90 % of such predictions are right."
-    fitted = f"fitted on {calibration['fitted_images']} images of the {calibration['fitted_on']} split"
+    fitted = f"fitted on {calibration['fitted_images']} samples of the {calibration['fitted_on']} split"
     return (
         f"The confidence is calibrated by the temperature {contract.temperature:.3g}, {fitted} with the source "
         "network; on other data than these it may be wrong again."
