@@ -133,7 +133,7 @@ def main_line() -> list[StageEntry]:
         entry(
             "evaluate",
             check("evaluate.min_accuracy", 0.9917, ">=", 0.95),
-            check("evaluate.min_recall", 0.9444, ">=", 0.85, detail="worst class '8', 36 images"),
+            check("evaluate.min_recall", 0.9444, ">=", 0.85, detail="worst class '8', 36 samples"),
             facts=evaluation,
         ),
         entry("export", seconds=4.1, artifacts={"model": artifact("model.onnx", 44_700_000)}),
@@ -225,7 +225,7 @@ def passed() -> RunReport:
                 drop.get(name, 0.0),
                 "<=",
                 0.01,
-                detail="360 images",
+                detail="360 samples",
                 remedy="calibrate on more representative images, or leave sensitive nodes in float",
             ),
             candidate=name,

@@ -193,7 +193,7 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> li
 
 
 def _verdict(candidate: CandidateEntry, winner: str | None, *, several: bool) -> str:
-    status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
+    status = "winner" if candidate.name == winner else candidate.standing
     return (
         f"{status}\non {candidate.target}"
         if several and status not in ("rejected", "unchanged") and candidate.target

@@ -23,7 +23,8 @@ EXTRAS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        options = parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        options = parser().parse_args(given or ["--help"])
         command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
         return command(options)
     except PipelineError as error:

@@ -27,7 +27,8 @@ def publish_artifacts(report: RunReport, summary: str) -> None:
 
 
 def _create_artifacts(report: RunReport, summary: str) -> None:
-    create_markdown_artifact(key="gate-report", markdown=summary, description=f"Verdict of {report.run_id}")
+    verdict = f"{report.winner or report.verdict.capitalize()}: {report.reason}".partition("\n")[0]
+    create_markdown_artifact(key="gate-report", markdown=summary, description=verdict)
     if report.candidates:
         create_table_artifact(key="candidates", table=[_row(c) for c in report.candidates], description=report.reason)
     url = report.links.get(MLFLOW_RUN)

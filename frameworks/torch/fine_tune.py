@@ -111,8 +111,8 @@ def _with_scores(signature: Signature, outputs: NamedArrays, primary_output: str
 
 def _check(config: FineTune, change: PairedChange) -> Check:
     verdict, needed = resolve(change, config.max_accuracy_drop)
-    changed = f"{change.lost} of {change.n} validation images lost, {change.gained} gained"
+    changed = f"{change.lost} of {change.n} validation samples lost, {change.gained} gained"
     detail = f"{verdict}: {changed}; upper end of the 95 % interval {change.low:.4f} to {change.high:.4f}"
     fix = "lower train.fine_tune.learning_rate, train fewer layers (train.fine_tune.trainable), or keep the network"
-    fix += f"; about {needed} validation images would settle it" if needed else ""
+    fix += f"; about {needed} validation samples would settle it" if needed else ""
     return Check.of("train.max_accuracy_drop", change.high, "<=", config.max_accuracy_drop, detail, fix)

@@ -148,6 +148,11 @@ class CandidateEntry(Frozen):
     )
 
     @property
+    def standing(self) -> str:
+        """Its status; `reference` of the model that the others are compared with."""
+        return "reference" if self.parent is None else self.status
+
+    @property
     def side_by_side(self) -> tuple[BenchmarkRow, ...]:
         """The rows that may stand beside those of other candidates: all are of the same rounds."""
         return self.first_race or self.benchmark
@@ -194,8 +199,8 @@ def speed_metrics(rows: tuple[BenchmarkRow, ...], *, elsewhere: bool = False) ->
     for row in rows:
         own = row.target == rows[0].target and not elsewhere
         place = f"b{row.batch}" if own else f"{row.target}.b{row.batch}"
-        values |= {f"latency.{place}.p50_ms": row.median_ms, f"speedup.{place}": row.speedup}
-        values |= {f"speedup.{place}.low": row.speedup_low, f"speedup.{place}.high": row.speedup_high}
+        values |= {f"speedup.{place}": row.speedup, f"speedup.{place}.low": row.speedup_low}
+        values |= {f"speedup.{place}.high": row.speedup_high, f"latency.{place}.p50_ms": row.median_ms}
         times = {"mean": row.mean_ms, "p90": row.p90_ms, "p99": row.p99_ms}
         values |= {f"latency.{place}.{name}_ms": time for name, time in times.items()}
         values[f"throughput.{place}.images_per_second"] = row.images_per_second

@@ -100,10 +100,10 @@ class History:
         """Return the check that fails if the loss is not finite; `part` of the configuration is in its name."""
         loss, where = self.last_loss, f"epoch {len(self.epochs)}"
         if not np.isfinite(loss):
-            where = f"epoch {len(self.epochs) + 1}, training images"
+            where = f"epoch {len(self.epochs) + 1}, training samples"
         elif not self.best_epoch:  # batch statistics can keep the training loss finite while the outputs are NaN
-            loss, where = self.epochs[-1].validation_loss, f"{where}, validation images"
-        fix = f"lower {part}.learning_rate, or look for invalid values in the training images"
+            loss, where = self.epochs[-1].validation_loss, f"{where}, validation samples"
+        fix = f"lower {part}.learning_rate, or look for invalid values in the training samples"
         remedy = "" if np.isfinite(loss) else fix
         return Check(name=f"{part}.loss", value=loss, op="<", limit=float("inf"), detail=where, remedy=remedy)
 

@@ -76,7 +76,7 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
         left, joined = was & ~now, now & ~was
         own, other = (truth == number, truth != number) if truth is not None else (left | joined, left | joined)
         shown = was if truth is None else own
-        drops.append(_drop(name, "{} of {} images lost, {} gained", left & own, joined & own, shown, risk))
+        drops.append(_drop(name, "{} of {} samples lost, {} gained", left & own, joined & own, shown, risk))
         drops.append(_drop(name, "{} of {} predictions new, {} gone", joined & other, left & other, now, risk))
     return _largest(drops)
 
@@ -123,7 +123,7 @@ def _counted(before: Share, after: Share, text: str, labels: Sequence[str]) -> I
         else:
             continue
         shares = (f"{float(share[0]):.3f}" for share in _shares(parts.sum(axis=0, keepdims=True)))
-        changed = f"{text.format(*shares)}, {images} images"
+        changed = f"{text.format(*shares)}, {images} samples"
         yield ClassDrop(label=label_of(labels, number), images=images, changed=changed, drop_low=low)
 
 

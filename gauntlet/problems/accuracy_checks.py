@@ -41,8 +41,8 @@ def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str)
     if change.lost is None:
         changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
         return _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
-    more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
-    changed = f"{change.lost} of {change.n} images lost, {change.gained} gained"
+    more = f"about {needed} test samples would settle it" if needed else "no number of samples is likely to settle it"
+    changed = f"{change.lost} of {change.n} samples lost, {change.gained} gained"
     return _judged_drop(config, change, verdict, changed, more, remedy)
 
 
@@ -113,7 +113,7 @@ def class_checks(
             return []
         worst, before = min(pairs, key=lambda pair: getattr(pair[0], score) - min(limit, getattr(pair[1], score)))
         own = min(limit, getattr(before, score))
-        detail = f"class '{worst.label}', {worst.images} images; FP32: {getattr(before, score):.4f}"
+        detail = f"class '{worst.label}', {worst.images} samples; FP32: {getattr(before, score):.4f}"
         checks.append(Check.of(f"accuracy.min_{score}", getattr(worst, score), ">=", own, detail, remedy))
     return checks
 

@@ -92,7 +92,7 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
     won, row = candidate.name == report.winner, timeline.deciding_row(report, candidate)
     return (
         f"**{escape(candidate.name)}**" if won else escape(candidate.name),
-        "✓ winner" if won else f"{timeline.MARKS[candidate.status]} {candidate.status}",
+        "✓ winner" if won else f"{timeline.MARKS[candidate.status]} {candidate.standing}",
         written.percent(candidate.accuracy),
         written.fixed(candidate.sqnr_db, 1),
         written.size(candidate.size_bytes),

@@ -22,6 +22,6 @@ def confidence(calibration: ConfidenceCalibration) -> list[tuple[str, Calibratio
     """Return the scores of the confidence, before and after temperature scaling, by name."""
     rows = [("as the model states it", calibration.before)]
     if calibration.after is not None:
-        split = f"fitted on {calibration.fitted_images} images of the {calibration.fitted_on} split"
+        split = f"fitted on {calibration.fitted_images} samples of the {calibration.fitted_on} split"
         rows.append((f"divided by the temperature {calibration.temperature:.3g}, {split}", calibration.after))
     return rows

@@ -55,7 +55,7 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, sever
     half = [change for change in range_changes if change.images == max(c.images for c in range_changes)]
     worst = max(half, key=lambda change: change.change, default=None)
     enough = worst is not None and worst.change <= MAX_RANGE_CHANGE
-    verdict = f"{images} images are enough" if enough else f"not converged at {images} images"
+    verdict = f"{images} samples are enough" if enough else f"not converged at {images} samples"
     reason = "too few to compare half of them with all"
     if worst is not None:
         tensor = f"the {worst.method} range of {worst.tensor!r}"
@@ -75,8 +75,8 @@ def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], sev
         return None
     present = set(np.unique(classes[:images]).tolist())
     missing = [name for number, name in enumerate(labels) if number not in present]
-    detail = f"no calibration image of {', '.join(missing[:MAX_NAMED])}"
-    remedy = "raise calibrate.images, or add images of every class to the calibration split"
+    detail = f"no calibration sample of {', '.join(missing[:MAX_NAMED])}"
+    remedy = "raise calibrate.images, or add samples of every class to the calibration split"
     return _none_found("missing_classes", len(missing), "classes", severity, detail, remedy)
 
 
@@ -88,7 +88,7 @@ def finite_check(non_finite: tuple[str, ...], public: Collection[str]) -> Check:
     """
     detail = f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)"
     severity: Severity = "warning" if set(public).isdisjoint(non_finite) else "error"
-    remedy = "check the node that computes the first of them, and the images; until then, remove the static recipes"
+    remedy = "check the node that computes the first of them, and the samples; until then, remove the static recipes"
     if severity == "warning":
         remedy = "none where it is meant, as in a mask: what reads or writes it stays in float; else check that node"
     return _none_found("non_finite_tensors", len(non_finite), "tensors", severity, detail, remedy)
@@ -98,8 +98,8 @@ def test_overlap_check(split: Split, images: int, test: Split, severity: Severit
     """Check that no calibration image is in the test split, where it would inflate the quantized model's accuracy."""
     shared = [(ours, theirs) for ours, theirs in shared_samples(split, test) if ours < images]
     detail = "; ".join(f"calibration[{ours}] is test[{theirs}]" for ours, theirs in shared[:MAX_NAMED])
-    remedy = "remove them from the calibration split: calibrating on test images overstates the accuracy"
-    return _none_found("test_overlap", len(shared), "images", severity, detail, remedy)
+    remedy = "remove them from the calibration split: calibrating on test samples overstates the accuracy"
+    return _none_found("test_overlap", len(shared), "samples", severity, detail, remedy)
 
 
 def _none_found(metric: str, value: int, unit: str, severity: Severity, detail: str, remedy: str) -> Check:

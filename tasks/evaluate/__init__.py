@@ -150,7 +150,7 @@ def _held_out(stored: NamedArrays) -> tuple[str, Array, Array] | None:
 
 
 def _class_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
-    fix = "train longer or on more data (train.epochs), or lower evaluate.min_accuracy"
+    fix = "train longer or on more data, check the labels and preprocessing, or lower evaluate.min_accuracy"
     accuracy = Check.of("evaluate.min_accuracy", facts.accuracy, ">=", config.min_accuracy, remedy=fix)
     fix = "look at this class in the confusion matrix"
     worst = _worst_class_checks(config, facts, config.recall_limit("classification"), fix)
@@ -161,7 +161,7 @@ def _class_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, 
 def _worst_class_checks(config: EvaluateConfig, facts: EvaluateFacts, recall: float, fix: str) -> Iterator[Check]:
     for name, limit in (("recall", recall), ("precision", config.min_precision)) if facts.classes else ():
         worst = min(facts.classes, key=attrgetter(name))
-        detail = f"worst class '{worst.label}', {worst.images} images"
+        detail = f"worst class '{worst.label}', {worst.images} samples"
         yield Check.of(f"evaluate.min_{name}", getattr(worst, name), ">=", limit, detail, fix)
 
 
@@ -169,7 +169,7 @@ def _gap_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ..
     if facts.train_accuracy is None:
         return ()
     gap, limit = facts.train_accuracy - facts.accuracy, config.max_generalization_gap
-    detail = f"{facts.metric} {facts.train_accuracy:.4f} on training images, {facts.accuracy:.4f} on test images"
+    detail = f"{facts.metric} {facts.train_accuracy:.4f} on training samples, {facts.accuracy:.4f} on test samples"
     fix = "the model overfits: use more data, more weight decay or fewer epochs"
     return (Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix),)
 
@@ -184,7 +184,7 @@ def _calibration_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[C
     else:
         fitted = f"temperature {fit.temperature:.3g}, fitted on {fit.fitted_on}" if fit.temperature else ""
         detail = f"{fit.before.ece:.4f} before; {fitted}" if fitted else "no held-out split fits a temperature"
-        fix = "fit the temperature on more held-out images, train with label smoothing, or raise evaluate.max_ece"
+        fix = "fit the temperature on more held-out samples, train with label smoothing, or raise evaluate.max_ece"
     return (Check.of("evaluate.max_ece", None if fit is None else fit.best.ece, "<=", config.max_ece, detail, fix),)
 
 

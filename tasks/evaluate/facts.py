@@ -103,7 +103,7 @@ def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], pa
     figure = Figure(figsize=(2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels)), layout="constrained")
     axes = figure.subplots()
     ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)
-    axes.set(xlabel="prediction", ylabel="label", title="Confusion matrix, test images")
+    axes.set(xlabel="prediction", ylabel="label", title="Confusion matrix, test samples")
     figure.savefig(path, dpi=110, metadata={"Software": None})
     return path
 
@@ -191,7 +191,7 @@ class EvaluateFacts(Facts):
 
     def section(self) -> Section:
         """Return the scores of the model, of its classes and of its confidence."""
-        return Section("The source model on the test images", template="scores.html.j2", values={"facts": self})
+        return Section("The source model on the test samples", template="scores.html.j2", values={"facts": self})
 
     def outcome(self) -> Outcome:
         """Return the problem's metric."""

@@ -155,10 +155,10 @@ def _rejection(comparison: Comparison, required: float, rounds: int) -> str:
 
 
 def _note(winner: str, race: BenchmarkFacts, tied: int, objective: Objective) -> str:
-    note, target = "", race.result(winner).target
-    if race.session_variants and race.session(winner) is None:
+    note, target, session = "", race.result(winner).target, race.session(winner)
+    if race.session_variants and session is None:
         note = f", on {target}"
-    elif len(race.session_variants) > 1:
+    elif session in race.session_variants[1:]:  # the first is the target's own
         note = f", in the session {target}"
     return note + (f"; the most exact of {tied} equally {EQUALLY[objective]} candidates" if tied > 1 else "")
 

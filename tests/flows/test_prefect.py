@@ -159,6 +159,7 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     )
     report = next(a for a in artifacts if a.key == "gate-report")
     assert "numerics.max_rel_error" in str(report.data)
+    assert str(report.description).startswith("Failed: numerics.max_rel_error: ")
     assert {"mlflow-run"} <= {a.key for a in artifacts}
     states = {t.name: t.state_name for t in client.read_task_runs(flow_run_filter=only(run))}
     assert states["numerics"] == "Completed"

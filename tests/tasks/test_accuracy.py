@@ -138,7 +138,7 @@ def test_unresolved_loss_is_accepted_or_rejected_as_configured(trained, judge) -
     assert report.facts.change.drop <= 0.003 < report.facts.change.high
     check = next(c for c in report.checks if c.name == "accuracy.unresolved")
     assert (check.passed, check.severity) == (False, "warning")
-    assert "test images would settle it" in check.remedy
+    assert "test samples would settle it" in check.remedy
     assert failed(report) == []
     assert failed(judge(proto, max_accuracy_drop=0.003, unresolved="reject")) == ["unresolved"]
     assert failed(judge(proto, max_accuracy_drop=0.2, unresolved="reject")) == []
@@ -151,7 +151,7 @@ def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_eith
     bad = judge(permuted, min_sqnr_db=-100)
     assert bad.facts.verdict == "proven bad"
     assert bad.failures[0].detail.startswith("proven bad: ")
-    assert "test images" not in bad.failures[0].remedy
+    assert "test samples" not in bad.failures[0].remedy
 
     for unresolved in ("accept", "reject"):
         limit = bad.facts.change.drop - 0.001  # a little less than what is lost
@@ -161,7 +161,7 @@ def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_eith
         assert open_.facts.images_to_resolve > 360
         check = open_.failures[0]
         assert check.detail.startswith("not resolved: ")
-        assert f"about {open_.facts.images_to_resolve} test images would settle it" in check.remedy
+        assert f"about {open_.facts.images_to_resolve} test samples would settle it" in check.remedy
 
 
 def test_flips_name_the_images_whose_answer_changed(trained, judge) -> None:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
@@ -60,14 +61,13 @@ def _print_differences(console: Console, title: str, differences: tuple[Differen
     table = _table(f"{title} that differ" if title != "environment" else title, "first", "second")
     for d in differences[:SHOWN]:
         table.add_row(plain(d.name), *(MISSING if v is None else plain(str(v)) for v in (d.first, d.second)))
-    console.print()
     console.print(table)
     if len(differences) > SHOWN:
         console.print(f"and {len(differences) - SHOWN} more: gauntlet compare --json", style="dim", highlight=False)
 
 
 def _table(*columns: str) -> Table:
-    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -35,9 +35,13 @@ def show_targets(options: argparse.Namespace) -> int:
     table.add_column("target", no_wrap=True)
     table.add_column("precision", no_wrap=True)
     table.add_column("can run here", overflow="fold")
+    grouped: dict[str | None, list[BaseTarget]] = {}
     for target, why in zip(targets, reasons, strict=True):
+        grouped.setdefault(why, []).append(target)
+    for why, alike in grouped.items():
         word = "[green]yes[/]" if why is None else f"no: {plain(why)}"
-        table.add_row(target.name, target.declared_precision, word, style="" if why is None else "dim")
+        names, precisions = "\n".join(t.name for t in alike), "\n".join(t.declared_precision for t in alike)
+        table.add_row(names, precisions, word, style="" if why is None else "dim")
     console.print(table)
     console.print("To measure on some of them: gauntlet bench MODEL.onnx --targets NAME,NAME", style="dim")
     return 0

@@ -48,7 +48,7 @@ def bill_of_materials(contract: Contract, report: RunReport, files: dict[str, st
 
 def _model_card(contract: Contract, report: RunReport, datasets: list[str]) -> dict[str, Any]:
     signature, entry, machine = contract.signature, winner_of(report), contract.processor or "one machine"
-    metrics = [_metric("accuracy on the test images", entry.accuracy), _metric("SQNR, in dB", entry.sqnr_db)]
+    metrics = [_metric("accuracy on the test samples", entry.accuracy), _metric("SQNR, in dB", entry.sqnr_db)]
     raced = [row for row in entry.benchmark if row.target == contract.target and row.verdict != "reference"]
     metrics += [_speedup(row) for row in raced]
     metrics += [_metric(f"latency at batch {time.batch}, in ms", time.median_ms) for time in contract.latencies]

@@ -187,7 +187,7 @@ def _limits(contract: Contract, report: RunReport) -> Iterator[str]:
     if winner_of(report).accuracy is None:
         yield "The data has no labels: how often the model is right is not known, only how well it keeps its outputs."
     if worst := next(iter(_classes(report)), None):
-        yield f"The class with the least recall is {_cell(worst[0])}: {worst[2]} on {worst[4]} test images."
+        yield f"The class with the least recall is {_cell(worst[0])}: {worst[2]} on {worst[4]} test samples."
     if contract.signature.task == "classification":
         yield _confidence_limit(contract, evaluated)
     if pairs := _facts(report, "data").get("near_duplicates"):
@@ -202,7 +202,7 @@ def _confidence_limit(contract: Contract, evaluated: dict[str, Any]) -> str:
     calibration = evaluated.get("calibration")
     if contract.temperature is None or not calibration:
         return "The confidence is not calibrated: 0.9 does not mean that 90 % of such predictions are right."
-    fitted = f"fitted on {calibration['fitted_images']} images of the {calibration['fitted_on']} split"
+    fitted = f"fitted on {calibration['fitted_images']} samples of the {calibration['fitted_on']} split"
     return (
         f"The confidence is calibrated by the temperature {contract.temperature:.3g}, {fitted} with the source "
         "network; on other data than these it may be wrong again."

@@ -80,7 +80,7 @@ def _plot_calibration(figure: "Figure", calibration: ConfidenceCalibration, colo
     for index, (name, scores) in enumerate(series):
         _plot_bins(reliability, counts, scores, name, index, len(series), colors)
     _finish(reliability, f"Accuracy by confidence\nexpected calibration error {change}", "confidence", colors)
-    _finish(counts, "Images by confidence\nshare of the test images", "confidence", colors)
+    _finish(counts, "Samples by confidence\nshare of the test samples", "confidence", colors)
     reliability.legend(loc="best")
     counts.autoscale(axis="y")
     counts.set_ylim(bottom=0)

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator, Mapping
 
 import psutil
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flows.cli.report_tables import plain_table
 from flows.record.home import Home
 from flows.record.locks import is_locked
 from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
@@ -169,7 +169,7 @@ def _problems(state: PlatformState) -> Iterator[str]:
 
 
 def _table(state: PlatformState) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    table = plain_table()
     for title in ("part", "state", "process", "restarts", "address"):
         table.add_column(title, justify="right" if title in ("process", "restarts") else "left")
     for part in state.parts:

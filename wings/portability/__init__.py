@@ -154,7 +154,7 @@ def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, 
             value=e.drop,
             op="<=",
             limit=config.max_accuracy_drop,
-            detail=f"{e.images} test images on {e.target}, {e.runtime}",
+            detail=f"{e.images} test samples on {e.target}, {e.runtime}",
             remedy="" if facts.verdict == "safe with 7-bit weights" else remedy,
         )
         for e in facts.emulated

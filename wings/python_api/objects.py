@@ -266,6 +266,9 @@ def read_samples(name: str) -> Any:
 
 
 def _read_table(path: Path, suffix: str) -> Any:
-    import pandas as pd
-
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        fix = "pip install pandas; the extra sklearn brings it, too"
+        raise StageError(f"tables are read by pandas, which is not installed. Fix: {fix}") from error
     return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))

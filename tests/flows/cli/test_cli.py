@@ -76,6 +76,12 @@ def test_every_command_has_a_group_and_an_example_that_parses() -> None:
         assert callable(pkgutil.resolve_name(top.parse_args(example).command))
 
 
+def test_without_a_command_the_help_is_printed(tmp_path: Path) -> None:
+    done = command(tmp_path)
+    assert done.returncode == 0
+    assert "find the winner" in done.stdout
+
+
 def test_version_is_that_of_the_project(tmp_path: Path) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     done = command(tmp_path, "--version")

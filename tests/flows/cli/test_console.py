@@ -2,9 +2,11 @@
 
 import io
 import logging
+import re
 from pathlib import Path
 
 import pytest
+from reported_runs import passed  # noqa: F401
 from rich.console import Console
 from rich.progress import Progress
 
@@ -26,6 +28,19 @@ def measured(speedup: float, verdict: str, batches: tuple[int, ...] = (1,)) -> t
     row = {"target": "ort-cpu", "median_ms": 2.0 / speedup, "speedup": speedup, "verdict": verdict}
     row |= {"speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
     return tuple(BenchmarkRow.model_validate(row | {"batch": batch}) for batch in batches)
+
+
+def test_output_on_the_readme_has_the_columns_and_lines_that_a_run_prints(passed: RunReport) -> None:  # noqa: F811
+    [shown] = re.findall(r"```text\n(.*?)```", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL)
+    console = Console(file=io.StringIO(), width=120)
+    package = passed.stages[-1].replace(stage="package", artifacts={"bundle": FILE})
+    print_report(console, passed.replace(stages=(*passed.stages, package)), Home(Path("home")))
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    [head, *rows] = [line for line in shown.splitlines() if line]
+    [title] = [line for line in printed.splitlines() if line.startswith(" candidate") and "verdict" in line]
+    assert set(re.split(r"\s{2,}", head.strip())) <= set(re.split(r"\s{2,}", title.strip()))
+    for start in (row.split()[0] for row in rows if ": " in row):
+        assert f"\n{start} " in printed
 
 
 def candidate(name: str, reason: str = "", rows: tuple[BenchmarkRow, ...] = ()) -> CandidateEntry:

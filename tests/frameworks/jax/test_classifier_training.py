@@ -78,7 +78,7 @@ def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, dig
 
     report = fit(few_samples(digits, SIZES, damage))
     assert np.isnan(failing_loss(report))
-    assert report.failures[0].detail == "epoch 1, training images"
+    assert report.failures[0].detail == "epoch 1, training samples"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
 
 

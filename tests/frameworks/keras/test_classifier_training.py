@@ -109,7 +109,7 @@ def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, dig
 
     report = fit(few_samples(digits["NHWC"], SIZES, damage))
     assert not np.isfinite(failing_loss(report))
-    assert report.failures[0].detail == "epoch 1, training images"
+    assert report.failures[0].detail == "epoch 1, training samples"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
 
 

@@ -105,7 +105,7 @@ def test_gate_fails_when_the_network_became_worse(bring, small: Small, workspace
     (check,) = report.failures
     assert check.name == "train.max_accuracy_drop"
     assert check.value > check.limit
-    assert "validation images lost" in check.detail
+    assert "validation samples lost" in check.detail
     assert "lower train.fine_tune.learning_rate" in check.remedy
     assert {"model", "golden"} <= report.artifacts.keys()  # the check may be overridden
 

@@ -54,8 +54,8 @@ def test_restart_knows_what_was_written_down_as_json() -> None:
     ("losses", "last", "passed", "where"),
     [
         ([2, 1], 1, True, "epoch 2"),
-        ([2], math.nan, False, "epoch 2, training images"),
-        ([math.nan, math.nan], 1, False, "epoch 2, validation images"),
+        ([2], math.nan, False, "epoch 2, training samples"),
+        ([math.nan, math.nan], 1, False, "epoch 2, validation samples"),
     ],
 )
 def test_check_names_the_epoch_whose_loss_decides(losses: list[float], last: float, passed: bool, where: str) -> None:

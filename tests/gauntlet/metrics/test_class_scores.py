@@ -40,7 +40,7 @@ def test_lost_rare_class_is_rejected_although_the_accuracy_is_98_percent() -> No
     assert comparison.accuracy == pytest.approx(0.978)
     assert failed(comparison) == ["accuracy.max_class_drop"]
     drop = comparison.largest_class_drop
-    assert (drop.label, drop.changed) == ("rare", "22 of 25 images lost, 0 gained")
+    assert (drop.label, drop.changed) == ("rare", "22 of 25 samples lost, 0 gained")
 
 
 def test_one_lost_image_of_a_rare_class_is_no_proof() -> None:

@@ -8,7 +8,7 @@ def test_a_passed_run(passed):
     assert text.startswith("# ✓ digits-resnet18: passed\n\n**Winner: static-u8s8** · **3.72x [3.65, 3.80]** at batch 1")
     assert "98.9 % accuracy (fp32: 99.2 %) · 11.3 MB (fp32: 44.7 MB)" in text
     assert "| **static-u8s8** | ✓ winner | 98.9 % | 34.1 | 11.3 MB | 1 | 1.05 ms | 3.72x [3.65, 3.80] |" in text
-    assert "| ✗ rejected | accuracy.max_accuracy_drop | static-s8s8 | 0.0417 | ≤ 0.01 | 360 images | calibrate" in text
+    assert "| ✗ rejected | accuracy.max_accuracy_drop | static-s8s8 | 0.0417 | ≤ 0.01 | 360 samples | calibrate" in text
     assert "| accuracy | ✓ passed | 4.00 s | 5 candidates, 1 rejected |" in text
     assert "[MLflow](http://127.0.0.1:5000/#/experiments/1)" in text
     assert "javascript" not in text

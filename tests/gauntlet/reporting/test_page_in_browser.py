@@ -95,6 +95,8 @@ def test_the_page_is_quiet_alone_and_fits(browser, run, width_px, request, tmp_p
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
     assert page.evaluate("document.body.scrollWidth") <= width_px
     assert page.evaluate("document.documentElement.scrollWidth") <= width_px
+    right = "[...document.querySelectorAll('.drawing')].map(drawing => drawing.getBoundingClientRect().right)"
+    assert max(page.evaluate(right), default=0) <= width_px
     page.close()
     assert told == []
     assert asked == [file.as_uri()]

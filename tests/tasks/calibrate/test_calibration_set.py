@@ -35,7 +35,7 @@ def test_images_are_enough_when_the_second_half_adds_nothing(answer: Callable[..
     _, report = answer(network(tmp_path / "m.onnx"), np.tile(images(8), (12, 1, 1, 1)), *QUICK)
     passed = check(report, "max_range_change")
     assert passed.passed
-    assert passed.detail.startswith("96 images are enough: from 48 of them, ")
+    assert passed.detail.startswith("96 samples are enough: from 48 of them, ")
     assert {(c.method, c.images) for c in report.facts.changes} == {(m.name, n) for m in QUICK for n in (48,)}
 
 
@@ -47,7 +47,7 @@ def test_ranges_have_not_converged_when_the_last_image_is_another(
     _, report = answer(network(tmp_path / "m.onnx"), array)
     warning = check(report, "max_range_change")
     assert not warning.passed
-    assert warning.detail.startswith("not converged at 96 images: from 48 of them, the minmax range of ")
+    assert warning.detail.startswith("not converged at 96 samples: from 48 of them, the minmax range of ")
     report.raise_if_blocked()  # it warns
     _, strict = answer(network(tmp_path / "m.onnx"), array, strict=True)
     assert [c.name for c in strict.failures] == ["calibrate.max_range_change"]
@@ -57,7 +57,7 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
     _, report = answer(network(tmp_path / "m.onnx"), images(1), *QUICK)
     unknown = check(report, "max_range_change")
     assert (unknown.passed, unknown.value) == (False, None)
-    assert unknown.detail == "not converged at 1 images: too few to compare half of them with all"
+    assert unknown.detail == "not converged at 1 samples: too few to compare half of them with all"
 
 
 @pytest.mark.parametrize(("method", "proposed"), [("minmax", True), ("percentile", False)])
@@ -87,7 +87,7 @@ def test_coverage_fails_when_a_class_has_no_image_among_those_used(
     assert check(whole, "missing_classes").passed
     _, half = answer(network(tmp_path / "m.onnx"), images(), labels=labels, images=48, strict=True)
     assert "calibrate.missing_classes" in {c.name for c in half.failures}
-    assert check(half, "missing_classes").detail == "no calibration image of c, d"
+    assert check(half, "missing_classes").detail == "no calibration sample of c, d"
 
 
 def test_overlap_fails_when_a_calibration_image_is_in_the_test_set(

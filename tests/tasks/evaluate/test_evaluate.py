@@ -58,14 +58,14 @@ def test_evaluate_fails_on_recall_alone_and_names_the_class_when_one_class_is_ba
     report = score(TRUTH[:10] + [1] * 8 + [0] * 2 + TRUTH[20:], train_right=0.95)
     assert failed(report) == ["min_recall"]
     assert report.failures[0].value == pytest.approx(0.8)
-    assert "'dog', 10 images" in report.failures[0].detail
+    assert "'dog', 10 samples" in report.failures[0].detail
 
 
 def test_evaluate_fails_on_precision_alone_and_names_the_class_that_is_predicted_too_often(score: Score) -> None:
     report = score([0] * 10 + [1] * 10 + [1] * 3 + [2] * 17, 0.95, min_accuracy=0.9, min_precision=0.8)
     assert failed(report) == ["min_precision"]
     assert report.failures[0].value == pytest.approx(10 / 13)
-    assert "'dog', 10 images" in report.failures[0].detail
+    assert "'dog', 10 samples" in report.failures[0].detail
 
 
 def test_evaluate_fails_on_the_gap_alone_when_the_model_overfits(score: Score) -> None:

@@ -10,6 +10,7 @@ from synthetic_races import Interval, Outcome, row, synthetic_race
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.race.budget import NO_BUDGET, Budget
+from gauntlet.race.session_options import SessionVariant
 from tasks.select import Decision, Fidelity, SelectConfig
 from tasks.select.choose import choose as choose_winner
 
@@ -47,6 +48,15 @@ def test_select_ranks_the_others_that_may_win(choose: Choose) -> None:
     facts = choose(candidates, fidelities=noise(int8=30.0, exact=50.0)).facts
     assert [facts.winner, *(each.candidate for each in facts.runners_up)] == ["exact", "int8", "slim"]
     assert (facts.note, facts.runners_up[0].note) == ("; the most exact of 2 equally fast candidates", "")
+
+
+def test_winner_names_its_session_unless_that_is_the_first() -> None:
+    race, reasons = synthetic_race({"int8": (2.0, 2.5, 3.0)}), []
+    for names in (["t", "t-1t"], ["t-2t", "t"]):
+        sessions = tuple(SessionVariant(name=name, options={}) for name in names)
+        reasons.append(choose_winner(SelectConfig(), race.replace(session_variants=sessions))[0].reason)
+    assert reasons[0].endswith("the speed of fp32 at batch 1")
+    assert reasons[1].endswith("the speed of fp32 at batch 1, in the session t")
 
 
 def noise(**sqnr_db: float) -> dict[str, Fidelity]:

@@ -30,7 +30,7 @@ def test_bill_of_materials_follows_the_schema_of_cyclonedx(folder: Path) -> None
     assert problem is None, str(problem)[:2000]
     card = json.loads(text)["metadata"]["component"]["modelCard"]
     accuracy = card["quantitativeAnalysis"]["performanceMetrics"][0]
-    assert (accuracy["type"], accuracy["value"]) == ("accuracy on the test images", "0.989")
+    assert (accuracy["type"], accuracy["value"]) == ("accuracy on the test samples", "0.989")
 
 
 def test_mlflow_scores_images_as_the_predictor_does(folder: Path) -> None:

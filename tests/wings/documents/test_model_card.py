@@ -111,9 +111,9 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
 def test_measured_limits_are_named() -> None:
     _, body = parts(model_card(contract(), report()))
     limits = body.partition("## Bias")[2].partition("###")[0]
-    assert "calibrated by the temperature 1.8, fitted on 50 images of the validation split" in limits
+    assert "calibrated by the temperature 1.8, fitted on 50 samples of the validation split" in limits
     assert "At least 2 test images resemble one of another split" in limits
-    assert "The class with the least recall is c\\|0: 0.800 on 50 test images." in limits
+    assert "The class with the least recall is c\\|0: 0.800 on 50 test samples." in limits
     assert "`accuracy.unresolved` not proven" in limits
     plain = model_card(contract(temperature=None), report())
     assert "The confidence is not calibrated" in plain

@@ -61,7 +61,7 @@ def test_page_says_what_the_training_started_from_and_what_was_replaced(passed: 
     html = " ".join(render_html(passed.replace(stages=tuple(map(tuned, passed.stages)))).split())
     assert "It started from the weights half.pt; 650 parameters were trained, the others frozen." in html
     assert "The head of another number of classes (fc.weight, fc.bias) was replaced by a new one." in html
-    assert "Accuracy on the 60 validation images: 0.7500 before, 0.8833 now; 1 lost, 9 gained." in html
+    assert "Accuracy on the 60 validation samples: 0.7500 before, 0.8833 now; 1 lost, 9 gained." in html
     assert "It started from" not in render_html(passed)
 
 
@@ -128,7 +128,7 @@ def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
 def test_page_shows_calibration_ranking_verdict_folds_and_near_duplicates(passed: RunReport) -> None:
     html = render_html(passed)
     assert "Expected calibration error" in html
-    assert "fitted on 360 images of the validation split" in html
+    assert "fitted on 360 samples of the validation split" in html
     assert len(re.findall(r'aria-label="Reliability diagram: expected calibration error', html)) == 1
     assert len(re.findall(r'aria-label="ROC and precision-recall curves: macro AUC', html)) == 1
     assert "<strong>Good fit:</strong> accuracy 1.0000 on training samples" in html

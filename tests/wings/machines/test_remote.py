@@ -106,6 +106,11 @@ def test_rows_of_other_machines_never_have_the_names_of_rows_here() -> None:
     assert speed_metrics((row,))["latency.b1.p50_ms"] == row.median_ms
 
 
+def test_speed_ups_are_the_first_metrics_which_mlflow_draws_first() -> None:
+    rows = remote_facts.all_races()[0].results[1].rows
+    assert [*speed_metrics(rows)][:3] == ["speedup.b1", "speedup.b1.low", "speedup.b1.high"]
+
+
 def test_key_on_is_no_boolean_and_switches_still_are(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(

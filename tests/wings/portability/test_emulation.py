@@ -137,7 +137,7 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form
     else:
         assert abs(emulated.accuracy_here - prediction.exact_accuracy) <= 1 / 96
         assert abs(emulated.sqnr_db - prediction.sqnr_db) < 0.2
-        with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 96 test images"):
+        with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 96 test samples"):
             full.raise_if_blocked()
     assert abs(seven_bit.facts.emulated[0].drop) <= 1 / 96
     seven_bit.raise_if_blocked()

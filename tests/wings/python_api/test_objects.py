@@ -1,6 +1,7 @@
 """Objects of Python, and samples in the files of other programs, become the files that a run takes."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from wings.python_api.objects import model_file, samples_file
+from wings.python_api.objects import model_file, read_samples, samples_file
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.arange(6)
@@ -115,6 +116,13 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
 def test_what_are_no_samples_is_one_error(model: str, store: Store, data: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"data: .*{re.escape(message)}"):
         samples_file(data, model, store)
+
+
+def test_table_without_pandas_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.csv").write_text("a,label\n1,0\n")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match=r"--data .*x\.csv: tables are read by pandas.*Fix: pip install pandas"):
+        read_samples(str(tmp_path / "x.csv"))
 
 
 def test_what_is_no_model_is_one_error(store: Store) -> None:

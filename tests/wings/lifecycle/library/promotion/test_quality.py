@@ -190,7 +190,7 @@ def test_challenger_that_gives_up_a_rare_class_is_refused_however_good_the_rest(
     found = quality_drop((given.signature,) * 2, ({"y": before}, {"y": after}), names)
     assert quality_check(found, labeled).passed
     drop = found[3]
-    assert drop is not None and (drop.label, drop.changed) == (LABELS[2], "10 of 10 images lost, 0 gained")
+    assert drop is not None and (drop.label, drop.changed) == (LABELS[2], "10 of 10 samples lost, 0 gained")
     [check] = class_check(drop, LIMITS)
     assert (check.name, check.blocks) == ("promote.max_class_drop", True)
     assert not class_check(drop, LIMITS.replace(max_class_drop=1.0))[0].blocks
