@@ -41,7 +41,7 @@ class Transaction:
     state: Aliases
     """The registry's aliases."""
 
-    def note(self, op: Literal["refuse", "ask"], **fields: Any) -> Entry:
+    def note(self, op: Literal["refuse", "ask", "upgrade"], **fields: Any) -> Entry:
         """Write down that nothing is changed, and why."""
         entry = self.ledger.append(op, **self.signed(), before=self.state, after=self.state, **fields)
         _anchor(self.registry, self.ledger)
