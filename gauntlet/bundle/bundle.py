@@ -20,6 +20,7 @@ from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.golden import GoldenCase
+from gauntlet.datasets.splits import NPZ_ERRORS
 
 MANIFEST = "manifest.json"
 CONTRACT = "contract.json"
@@ -125,8 +126,8 @@ class Bundle:
                     group, _, name = key.partition("/")
                     if group in groups:
                         groups[group][name] = file[key]
-        except ZIP_ERRORS as error:
-            raise DamagedBundle(f"{GOLDEN}: it cannot be read: {error}") from error
+        except NPZ_ERRORS as error:
+            raise DamagedBundle(f"{GOLDEN}: it cannot be read: {one_line(error)}") from error
         return GoldenCase(groups["inputs"], groups[outputs])
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.bundle.bundle import ZIP_ERRORS, Bundle
+from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
+from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.datasets.truth import class_indices
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
 from gauntlet.problems.base import Floats
@@ -103,5 +104,5 @@ class MonitoringReference:
             absent = "" if embedding else str(arrays.get("no_embedding", UNKNOWN))
             names = tuple(arrays["names"].tolist())
             return cls(names, arrays["features"], arrays.get("wrong"), embedding, absent)
-        except (*ZIP_ERRORS, KeyError) as error:
+        except NPZ_ERRORS as error:
             raise ConfigError(f"{path}: it cannot be read: {error}. Fix: copy the bundle again") from error
