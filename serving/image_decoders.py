@@ -124,7 +124,7 @@ def _reply(connection: Connection) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(json.dumps({"shapes": [image.shape for image in images]}).encode())
         for image in images:
-            connection.send_bytes(image.tobytes())
+            connection.send_bytes(image.reshape(-1).data)
 
 
 def _decode(files: list[bytes], channels: int, max_pixels: int) -> list[Array]:
