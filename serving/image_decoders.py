@@ -4,6 +4,7 @@ A decoder is C code, which nothing ends in a thread: a JPEG of 70 kB may have a 
 What the processes reply is not unpickled.
 """
 
+import contextlib
 import json
 import multiprocessing
 import resource
@@ -85,9 +86,12 @@ class ImageDecoders:
 
     def start(self) -> None:
         """Start the processes that are idle and do not run."""
-        for decoder in [self._idle.get() for _ in range(self._idle.qsize())]:
-            decoder.start()
-            self._idle.put(decoder)
+        for _ in range(self._idle.qsize()):
+            decoder = self._idle.get()
+            try:
+                decoder.start()
+            finally:
+                self._idle.put(decoder)
 
     def decode(self, files: list[bytes], channels: int, max_pixels: int, deadline: float) -> list[Array]:
         """See `ImageDecoder.decode`; `deadline` is a time of `perf_counter`. Wait for a process that is idle."""
@@ -106,7 +110,8 @@ decoders = ImageDecoders()
 
 def _reply(connection: Connection) -> None:
     """Decode what is asked for until the server ends; the alarm, which nothing handles, ends this process."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the server finishes what it has admitted
     connection.send_bytes(b"ready")
     while True:
