@@ -26,9 +26,9 @@ LABELS, HEAD = "labels", "labels_"
 """The array with the truth of the primary output, and the beginning of the name of that of another output."""
 MAX_NAMED = 5
 """Files named in a message."""
-ARCHIVE_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
-HEADER_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, SyntaxError, TokenError)
-NPZ_ERRORS = (*ARCHIVE_ERRORS, *HEADER_ERRORS, MemoryError)
+ZIP_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+"""What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
+NPZ_ERRORS = (*ZIP_ERRORS, KeyError, TypeError, AttributeError, ArithmeticError, SyntaxError, TokenError, MemoryError)
 """What reading a damaged `.npz` file may raise; NumPy parses an array's header as Python."""
 
 
