@@ -15,6 +15,7 @@ from gauntlet.bundle.bundle import MANIFEST, Bundle
 from gauntlet.core.errors import PipelineError
 from gauntlet.request_log.log_format import is_in_share
 from serving.errors import LoadFailed, NotFound, NotReady
+from serving.image_decoders import decoders
 from serving.observations import Metrics
 from serving.served_model import NAME, ServedModel
 from serving.settings import Limits
@@ -175,6 +176,8 @@ class Repository:
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
         model = ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads, embeds=self._embeds)
+        if model.takes_images:
+            decoders.start()
         if line := model.predictor.not_as_raced:
             log.warning("not served as it was raced", extra={"model": model.name, "reason": line})
         if model.no_embedding:

@@ -88,6 +88,14 @@ def test_modules_that_are_named_exist() -> None:
     assert not {str(path) for path in named if not path.is_file()}
 
 
+def test_tests_that_the_page_on_security_names_exist() -> None:
+    needs.every_wing()
+    written = "".join(path.read_text() for path in (PROJECT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (DOCS / "security.md").read_text())
+    assert len(named) > 30
+    assert not [name for name in named if f"def {name}(" not in written]
+
+
 def test_architecture_and_decisions_are_short() -> None:
     pages = [DOCS / "architecture.md", *DOCS.glob("decisions/[0-9]*.md")]
     words = {page.stem: len(page.read_text().split()) for page in pages}

@@ -2,10 +2,8 @@
 
 import errno
 import json
-import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,6 +18,7 @@ from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.golden import GoldenCase
+from gauntlet.datasets.splits import NPZ_ERRORS, ZIP_ERRORS
 
 MANIFEST = "manifest.json"
 CONTRACT = "contract.json"
@@ -31,8 +30,6 @@ SIGNATURES = "signatures"
 MLFLOW_NOTE = "registered_model_meta"
 """MLflow adds this file to the folder of a registered model from which it loads; nothing of a bundle reads it."""
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, RuntimeError)
-"""What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
 Value = TypeVar("Value", bound=Frozen)
 MAKE = "make one with: gauntlet bundle RUN"
 
@@ -125,8 +122,8 @@ class Bundle:
                     group, _, name = key.partition("/")
                     if group in groups:
                         groups[group][name] = file[key]
-        except ZIP_ERRORS as error:
-            raise DamagedBundle(f"{GOLDEN}: it cannot be read: {error}") from error
+        except NPZ_ERRORS as error:
+            raise DamagedBundle(f"{GOLDEN}: it cannot be read: {one_line(error)}") from error
         return GoldenCase(groups["inputs"], groups[outputs])
 
 

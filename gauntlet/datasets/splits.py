@@ -1,11 +1,13 @@
 """Disjoint splits of samples, and the files that hold them."""
 
+import struct
 import zipfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -24,8 +26,10 @@ LABELS, HEAD = "labels", "labels_"
 """The array with the truth of the primary output, and the beginning of the name of that of another output."""
 MAX_NAMED = 5
 """Files named in a message."""
-NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
-"""What reading a damaged `.npz` file may raise."""
+ZIP_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+"""What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
+NPZ_ERRORS = (*ZIP_ERRORS, KeyError, TypeError, AttributeError, ArithmeticError, SyntaxError, TokenError, MemoryError)
+"""What reading a damaged `.npz` file may raise; NumPy parses an array's header as Python."""
 
 
 class Split(Protocol):

@@ -109,7 +109,7 @@ def _run(command: tuple[str, ...]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StageError(f"targets install: {error}") from error
+        raise StageError(f"the environment cannot be installed: {error}") from error
     if done.returncode:
         last = "; ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        raise StageError(f"targets install: {Path(command[0]).name} failed: {last[:400]}")
+        raise StageError(f"the environment cannot be installed: {Path(command[0]).name} failed: {last[-400:]}")

@@ -14,18 +14,19 @@ from starlette.types import Receive, Scope, Send
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import joined
-from gauntlet.images.decoding import decode_image
 from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.log_format import FAILURES, logged_id
 from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES, send_refusal
+from serving.image_decoders import PROCESSES, decoders
 from serving.infer_codec import InferCall, decode_request, encode_response, require_json_fits
 from serving.open_inference import JSON_LENGTH_HEADER
 from serving.protocol import ErrorResponse, InferRequest, InferResponse, PredictResponse
 from serving.repository import repository_of
 from serving.request_log.writer import RequestLog
 from serving.served_model import ServedModel
+from serving.settings import Limits
 
 LARGE_JSON_BYTES = 1 << 16
 """Larger bodies are parsed in a thread, so that other requests are answered meanwhile."""
@@ -38,7 +39,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 router = APIRouter(prefix="/v2/models", tags=["inference"])
-decoders = ThreadPoolExecutor(2, thread_name_prefix="images")
+decoding = ThreadPoolExecutor(PROCESSES, thread_name_prefix="images")
 parsers = ThreadPoolExecutor(1, thread_name_prefix="json")
 """One at a time: parsed JSON takes many times its size."""
 
@@ -92,8 +93,9 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
             files = await _images(request, model, held)
         arrived = perf_counter()
         with _observed_failures(request, model, arrived):
-            loop, max_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
-            calls, padding, sizes = await loop.run_in_executor(decoders, _image_calls, model, files, max_pixels)
+            loop = asyncio.get_running_loop()
+            asked = loop.run_in_executor(decoding, _image_calls, model, files, repository.limits, arrived)
+            calls, padding, sizes = await asked
             parts = [
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
@@ -185,22 +187,15 @@ async def _images(request: Request, model: ServedModel, held: AsyncExitStack) ->
 
 
 def _image_calls(
-    model: ServedModel, files: list[bytes], max_pixels: int
+    model: ServedModel, files: list[bytes], limits: Limits, arrived: float
 ) -> tuple[list[NamedArrays], int, list[tuple[int, int]]]:
     """Return the inputs of the calls for image files, the padding of the last one, and the images' sizes.
 
-    Runs in a thread, because decoding takes long; `max_pixels` is for all images of the request together.
+    Runs in a thread, because it takes long.
     """
     how = model.signature.preprocessing
-    channels = len(how.mean) if how else 3
-    images: list[Array] = []
-    for number, content in enumerate(files):
-        which = f"image {number}: " if len(files) > 1 else ""
-        try:
-            images.append(decode_image(content, channels, max_pixels))
-        except StageError as error:
-            raise InvalidRequest(f"{which}{error}{' for the rest of the request' if number else ''}") from error
-        max_pixels -= images[-1].shape[0] * images[-1].shape[1]
+    channels, deadline = len(how.mean) if how else 3, arrived + limits.deadline_ms / 1000
+    images = decoders.decode(files, channels, limits.max_image_pixels, deadline)
     try:
         calls, padding = model.image_inputs(images)
     except StageError as error:

@@ -3,7 +3,6 @@
 import argparse
 import os
 import tempfile
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from flows.record.locks import host
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.race.contender import Plan
 from gauntlet.race.session_options import describe_sessions
 from gauntlet.race.target_examiner import ModelOnTarget
@@ -176,7 +176,7 @@ def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except NPZ_ERRORS as error:
         raise ConfigError(f"--inputs {path}: not an .npz file of arrays ({error})") from error
     empty = [name for name, array in arrays.items() if array.ndim == 0 or len(array) == 0]
     if empty or not arrays:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from PIL import Image
@@ -22,6 +21,7 @@ from flows.cli.shared import counted, plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.decoding import SUFFIXES
 from gauntlet.problems.prediction import Prediction
 from wings.prediction.library.video_files import is_video
@@ -102,7 +102,7 @@ def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespac
     try:
         with np.load(path, allow_pickle=False) as file:
             inputs = {name: file[name] for name in file.files}
-    except (OSError, ValueError, TypeError, BadZipFile) as error:  # TypeError: one array, without a name
+    except NPZ_ERRORS as error:  # TypeError: one array, without a name
         raise ConfigError(f"{path}: not a readable .npz file: {error}") from error
     try:
         outputs = predictor.run(_wanted(predictor, inputs, path))

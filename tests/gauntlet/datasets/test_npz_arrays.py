@@ -201,6 +201,13 @@ def test_arrays_fail_naming_the_file_when_its_arrays_are_wrong(
         assert told in str(caught.value)
 
 
+def test_arrays_fail_naming_the_file_when_the_header_of_an_array_is_damaged(write: Write) -> None:
+    path = write("calibration", inputs=GOOD, labels=LABELS)
+    path.write_bytes(path.read_bytes().replace(b"(4, 3, 4, 4), }", b"(4, 3, 4, 4 , {"))
+    with pytest.raises(StageError, match=r"calibration\.npz: not an \.npz file of plain arrays"):
+        read_npz_split(path)
+
+
 def test_arrays_fail_naming_the_files_when_only_some_have_labels(write: Write, tmp_path: Path) -> None:
     write("calibration", inputs=GOOD)
     with pytest.raises(StageError, match=r"\['calibration\.npz'\] have no 'labels', the other files do"):

@@ -76,5 +76,5 @@ def test_install_ends_with_the_last_words_of_a_command_that_fails() -> None:
     code = "import sys; print('downloading'); sys.exit('no such package: steam')"
     with pytest.raises(StageError, match="failed: no such package: steam"):
         environments._run((sys.executable, "-c", code))
-    with pytest.raises(StageError, match="targets install"):
+    with pytest.raises(StageError, match="cannot be installed"):
         environments._run(("/no/such/program",))

@@ -48,8 +48,9 @@ def _row(past: History, entry: Entry, versions: dict[str, str]) -> tuple[str, ..
         return versions.get(digest, digest[:7]) if digest else MISSING
 
     failed = [check.name for check in entry.checks if check.blocks]
-    why = "; ".join(text for text in (entry.cause, entry.why, ", ".join(failed)) if text)
-    what = {"rollback": "rollback", "canary": f"canary {entry.share or 0:.0%}"}.get(entry.op, entry.role or "champion")
+    why = "; ".join(text for text in (entry.runtime, entry.cause, entry.why, ", ".join(failed)) if text)
+    ops = {"rollback": "rollback", "upgrade": "upgrade", "canary": f"canary {entry.share or 0:.0%}"}
+    what = ops.get(entry.op, entry.role or "champion")
     when = f"{entry.time[:10]} {entry.time[11:16]}"
     by = plain(f"{entry.by}: {why}" if why else entry.by)
     return str(entry.number), when, what, past.outcome(entry), version(entry.digest), version(entry.replaced), by

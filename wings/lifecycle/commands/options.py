@@ -11,6 +11,7 @@ USES = {
     "canary": (WATCH, "gauntlet canary digits --log requests --every 60"),
     "rollback": (WATCH, "gauntlet rollback digits"),
     "abandon": (WATCH, "gauntlet abandon digits"),
+    "upgrade": (WATCH, "gauntlet upgrade digits onnxruntime==1.32.0"),
     "history": (WATCH, "gauntlet history digits"),
     "monitor": (WATCH, "gauntlet monitor digits --log requests"),
     "retrain": (WATCH, "gauntlet retrain digits --log requests"),
@@ -49,6 +50,7 @@ def _add_promotion_commands(add: AddCommand) -> None:
     approve.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the ledger")
     approve.add_argument("--refuse", action="store_true", help="refuse it")
     _add_canary(add)
+    _add_upgrade(add)
     rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -80,7 +82,23 @@ def _add_canary(add: AddCommand) -> None:
     _add_replay_limits(canary)
 
 
-def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+def _add_upgrade(add: AddCommand) -> None:
+    codes = f"exit codes: 0 it may be moved, 1 refused, {INVALID}, 3 the runtime or the registry cannot be used"
+    text = "try the champion in another release of ONNX Runtime: outputs, latency, memory, and a verdict"
+    upgrade = add("upgrade", "upgrade_command:try_runtime", text, codes)
+    upgrade.add_argument("name", metavar="NAME", help="of the registered model")
+    runtime = "onnxruntime==VERSION, or the folder of a Python environment with it"
+    upgrade.add_argument("runtime", metavar="RUNTIME", help=runtime)
+    replayed = "requests to replay; by default the run's test samples"
+    upgrade.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
+    reason = "why it may need more memory, or have other golden outputs"
+    upgrade.add_argument("--why", default="", metavar="TEXT", help=reason)
+    _add_replay_limits(upgrade, max_slowdown=0.02, rounds=48)
+
+
+def _add_replay_limits(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, max_slowdown: float = 0.05, rounds: int = 16
+) -> None:
     """Add the limits of a shadow replay."""
     drop = "loss of the problem's metric on labeled requests; by default 0.01"
     command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
@@ -88,12 +106,13 @@ def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGrou
     command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
     lost = "recall or precision that a single class is proven to lose; by default 0.1"
     command.add_argument("--max-class-drop", type=float, metavar="SHARE", help=lost)
-    command.add_argument(
-        "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
-    )
+    added = f"latency that may be added; by default {max_slowdown}"
+    command.add_argument("--max-slowdown", type=float, metavar="SHARE", help=added)
     unresolved = "what to do when a limit is proven neither kept nor broken; by default reject"
     command.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
-    command.add_argument("--rounds", type=at_least(6), metavar="N", help="rounds of the latency race; by default 16")
+    command.add_argument(
+        "--rounds", type=at_least(6), metavar="N", help=f"rounds of the latency race; by default {rounds}"
+    )
 
 
 def _add_monitor(add: AddCommand) -> None:

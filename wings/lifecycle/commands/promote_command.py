@@ -71,7 +71,7 @@ def _print(console: Console, done: Promotion, role: str) -> None:
     line = f"{done.name}: version {done.version} ({str(done.entry.digest)[:12]}) {verb} the {role}{replaced}"
     console.print(line, highlight=False, soft_wrap=True)
     if done.changed and done.entry.replay:
-        console.print(_replay_text(done.entry.replay), highlight=False, soft_wrap=True)
+        console.print(replay_text(done.entry.replay), highlight=False, soft_wrap=True)
     for check in done.entry.checks:
         if done.changed and not check.passed:
             how = f"overridden: {check.override}" if check.override else "accepted"
@@ -79,7 +79,8 @@ def _print(console: Console, done: Promotion, role: str) -> None:
     console.print(f"The ledger: gauntlet history {done.name}", style="dim", highlight=False)
 
 
-def _replay_text(replay: ReplayFacts) -> str:
+def replay_text(replay: ReplayFacts) -> str:
+    """Return in lines what a shadow replay measured."""
     change = replay.change
     what = f"{metric_name(replay.change.metric, short=True)} drop" if replay.labeled else "disagreement"
     times = f"{milliseconds(replay.challenger_ms)} against {milliseconds(replay.champion_ms)}"

@@ -39,6 +39,8 @@ class History:
         """Return what became of an intent: `done`, `undone` or `interrupted`; `refused` for a refusal."""
         if entry.op == "refuse":
             return "refused"
+        if entry.op == "upgrade":
+            return "refused" if any(check.blocks for check in entry.checks) else "passed"
         if entry.op == "ask":
             answer = next((e for e in self.entries if e.asked == entry.number and self.outcome(e) != "undone"), None)
             waits = "waits" if awaiting_approval(self.entries) == entry else "asked again"

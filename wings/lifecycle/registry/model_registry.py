@@ -92,13 +92,22 @@ class ModelRegistry:
                     return None
                 raise
 
+    def claim(self, head: str) -> None:
+        """Make the model, with its head, where it does not exist; of homes that do so at once, one succeeds."""
+        with self._server() as client:
+            if self._model(client) is not None:
+                return
+            about = f"{self.name}, promoted by replay. What was promoted, and why: gauntlet history {self.name}"
+            try:
+                client.create_registered_model(self.name, {HEAD: head}, about)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+
     def register(self, origin: "Origin") -> str:
         """Store the bundle's files as a logged model, make a version of it, and return the version."""
         bundle = origin.opened
         with self._server() as client, upload_time(bundle.folder / MANIFEST):
-            if self._model(client) is None:
-                about = f"{self.name}, promoted by replay. What was promoted, and why: gauntlet history {self.name}"
-                client.create_registered_model(self.name, {"gauntlet.name": bundle.contract.name}, about)
             model_uri, model_id = self._logged_model(client, origin)
             tags = {DIGEST: bundle.digest, **origin.tags()}
             version = client.create_model_version(

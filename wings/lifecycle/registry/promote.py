@@ -96,7 +96,7 @@ def promote(
         GateFailed: when the promotion is refused; the ledger says so, too.
         StageError: when the registry cannot be reached, or a model cannot be run.
     """
-    origin = _origin(home, request)
+    origin = origin_of(home, request)
     registry = ModelRegistry(home, origin.uri, checked_name(request.name or origin.name))
     replay: ReplayFacts | None = None
     while True:
@@ -107,11 +107,11 @@ def promote(
             digest, champion = origin.opened.digest, held.state.get("champion")
             if same := _already(held, request, digest):
                 return same
-            replayed = replay is not None and replay.champion == champion
-            if request.role == "challenger" or champion in (None, digest) or replayed:
+            is_replayed = replay is not None and replay.champion == champion
+            if request.role == "challenger" or champion in (None, digest) or is_replayed:
                 return _decide(held, request, origin, checks, replay)
             folder = bundle_folder(home, registry, registry.find(str(champion)) or "", str(champion))
-        replay = _replay(home, request, origin, Bundle.open(folder), on_round, alone)
+        replay = replayed(home, request, origin, Bundle.open(folder), on_round, alone)
 
 
 def rollback(home: Home, name: str, why: str = "", leaves: str | None = None) -> Promotion:
@@ -172,7 +172,7 @@ def roll_back(held: Transaction, why: str, harm: tuple[Check, ...] = ()) -> Prom
     return Promotion(registry.name, entry, version, changed=True)
 
 
-def _origin(home: Home, request: PromotionRequest) -> Origin:
+def origin_of(home: Home, request: PromotionRequest) -> Origin:
     """Return the origin of a run, of a bundle, or of a registered version, which keeps its registry and its name."""
     if not is_address(request.source):
         return find_origin(home, request.source)
@@ -257,21 +257,23 @@ def _fields(
     return fields | {"digest": bundle.digest, "bundle": str(origin.path), "candidate": bundle.contract.candidate}
 
 
-def _replay(
+def replayed(
     home: Home,
     request: PromotionRequest,
     origin: Origin,
     champion: Bundle,
     on_round: Callable[[int], None],
-    alone: Callable[[], AbstractContextManager[None]],
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+    environment: str | None = None,
 ) -> ReplayFacts:
+    """Replay the requests while nothing else is measured on this host; see `shadow_replay`."""
     requests = _requests(home, request, origin)
     signature = origin.opened.contract.signature
     must_win_on = recorded_requests(request.must_win_on, signature, "--must-win-on") if request.must_win_on else None
     log.info("shadow replay of %s against %s", requests.source, champion.contract.run_id)
     waiting = "shadow replay: waiting until this host is free"
     with host(alone=True, on_wait=lambda: log.info("%s", waiting)), alone():
-        return shadow_replay(champion, origin.opened, requests, request.limits, on_round, must_win_on)
+        return shadow_replay(champion, origin.opened, requests, request.limits, on_round, must_win_on, environment)
 
 
 def _requests(home: Home, request: PromotionRequest, origin: Origin) -> Requests:

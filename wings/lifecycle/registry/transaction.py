@@ -41,7 +41,7 @@ class Transaction:
     state: Aliases
     """The registry's aliases."""
 
-    def note(self, op: Literal["refuse", "ask"], **fields: Any) -> Entry:
+    def note(self, op: Literal["refuse", "ask", "upgrade"], **fields: Any) -> Entry:
         """Write down that nothing is changed, and why."""
         entry = self.ledger.append(op, **self.signed(), before=self.state, after=self.state, **fields)
         _anchor(self.registry, self.ledger)
@@ -52,10 +52,14 @@ class Transaction:
 
         Raises:
             AccessError: when this account may not change the model; nobody's later command finishes the change.
+            GateFailed: when another home changed the model at the same time.
         """
         intent = self.ledger.append(op, **self.signed(), before=self.state, after=after, **fields)
         try:
             _apply(self.home, self.registry, self.ledger, intent)
+        except GateFailed as error:
+            self.ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
+            raise
         except AccessError as error:
             if self.registry.state() == self.state:
                 self.ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
@@ -136,7 +140,13 @@ def _undo(registry: ModelRegistry, ledger: Ledger, intent: Entry, why: str) -> N
 
 
 def _apply(home: Home, registry: ModelRegistry, ledger: Ledger, intent: Entry) -> None:
-    """Bring the registry to where an intent wants it, from wherever it stands, and commit."""
+    """Bring the registry to where an intent wants it, from wherever it stands, and commit.
+
+    Raises:
+        GateFailed: when the registry was changed by another home since; nothing is changed then.
+    """
+    registry.claim(ledger.digest(intent.number))
+    _same_head(registry, ledger)
     versions = {}
     for digest in sorted(set(intent.after.values())):
         versions[digest] = registry.find(digest) or _register(home, registry, intent, digest)
@@ -163,9 +173,12 @@ def moved_since(intent: Entry, state: Aliases) -> str:
 
 
 def _anchor(registry: ModelRegistry, ledger: Ledger) -> None:
-    """Let the registry have the digest of the ledger's last line, so that it cannot be removed unseen."""
+    """Let the registry have the digest of the ledger's last line, so that it cannot be removed unseen.
+
+    A head that is another home's stays.
+    """
     try:
-        if registry.head() is not None:
+        if registry.head() in [digest_of(line) for line in ledger.lines()]:
             registry.set_head(ledger.digest(len(ledger.lines())))
     except (AccessError, StageError) as error:  # what the line says holds all the same
         log.warning("%s: the last line of %s is not anchored: %s", registry.name, ledger.path, error)

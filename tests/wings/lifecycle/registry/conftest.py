@@ -18,6 +18,10 @@ from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLi
 from wings.lifecycle.registry import promote as promotion
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote
 
+from .killing_proxy import proxy
+
+__all__ = ["proxy"]  # a fixture
+
 MakeRun = Callable[..., Bundle]
 
 

@@ -160,14 +160,14 @@ def test_bundle_of_a_run_elsewhere_is_promoted_from_its_file(home: Home, run, mo
 def test_champion_that_changes_during_a_replay_is_replayed_again(home: Home, run, no_replay, monkeypatch) -> None:
     run("run-1"), run("run-2", products=2), run("run-3", products=3)
     ask(home, "run-1")
-    replay = promotion._replay
+    replay = promotion.replayed
 
     def meanwhile(*arguments: object) -> ReplayFacts:
-        monkeypatch.setattr(promotion, "_replay", replay)
+        monkeypatch.setattr(promotion, "replayed", replay)
         ask(home, "run-2")
         return replay(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(promotion, "_replay", meanwhile)
+    monkeypatch.setattr(promotion, "replayed", meanwhile)
     ask(home, "run-3")
     assert no_replay == ["run-1 run-2", "run-1 run-3", "run-2 run-3"]
     assert aliases(home) == {"champion": "3", "previous": "2"}

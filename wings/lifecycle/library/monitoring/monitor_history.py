@@ -114,7 +114,7 @@ class MonitorHistory:
                 arrays = {name: file[name] for name in file.files if name != "counts"}
             arrays.setdefault("label_times", np.zeros(len(arrays["labeled"])))  # an older version did not write it
             return cls(**arrays, skipped=counts[0], ignored=counts[1])
-        except (*NPZ_ERRORS, TypeError) as error:  # the latter where another version wrote other arrays
+        except NPZ_ERRORS as error:  # the latter where another version wrote other arrays
             fix = "remove it, and the monitor begins with what the log still has"
             raise StageError(f"{path}: it cannot be read: {error}. Fix: {fix}") from error
 

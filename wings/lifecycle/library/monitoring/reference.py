@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.bundle.bundle import ZIP_ERRORS, Bundle
+from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
-from gauntlet.datasets.splits import Split
+from gauntlet.datasets.splits import NPZ_ERRORS, Split
 from gauntlet.datasets.truth import class_indices
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
 from gauntlet.onnx_model.model_file import read_graph
@@ -114,7 +114,7 @@ class MonitoringReference:
             absent = "" if embedding else str(arrays.get("no_embedding", UNKNOWN))
             names = tuple(arrays["names"].tolist())
             return cls(names, arrays["features"], arrays.get("wrong"), embedding, absent)
-        except (*ZIP_ERRORS, KeyError) as error:
+        except NPZ_ERRORS as error:
             raise ConfigError(f"{path}: it cannot be read: {error}. Fix: copy the bundle again") from error
 
 

@@ -26,7 +26,7 @@ def run_checks(report: RunReport | None, why: str) -> tuple[Check, ...]:
     if report is None:
         detail = "the bundle holds no readable report.json, so its gates are unknown"
         known = Check.of("promote.report", 0, "==", 1, detail, "say why it may be promoted all the same, with --why")
-        return (_with_reason(known, why),)
+        return (with_reason(known, why),)
     passed = Check.of(
         "promote.run_passed",
         int(report.verdict == "passed"),
@@ -38,7 +38,7 @@ def run_checks(report: RunReport | None, why: str) -> tuple[Check, ...]:
     overridden = [check for check in gates_of_winner(report) if check.override is not None and not check.passed]
     names = "; ".join(f"{check.name}: {check.override}" for check in overridden)
     fix = "say why it may be promoted all the same, with --why"
-    return passed, _with_reason(Check.of("promote.overridden_gates", len(overridden), "==", 0, names, fix), why)
+    return passed, with_reason(Check.of("promote.overridden_gates", len(overridden), "==", 0, names, fix), why)
 
 
 def damage_check(damage: list[str]) -> Check:
@@ -51,8 +51,9 @@ def harm_check(rollback: Entry | None, why: str) -> Check:
     """Return whether a bundle was never rolled back for proven harm, or a person says why it may come back."""
     detail = f"rolled back on {rollback.time[:10]}, line {rollback.number}: {rollback.why}" if rollback else ""
     fix = "promote another bundle, or say why it may come back, with --why"
-    return _with_reason(Check.of("promote.rolled_back_for_harm", int(rollback is not None), "==", 0, detail, fix), why)
+    return with_reason(Check.of("promote.rolled_back_for_harm", int(rollback is not None), "==", 0, detail, fix), why)
 
 
-def _with_reason(check: Check, why: str) -> Check:
+def with_reason(check: Check, why: str) -> Check:
+    """Return a check that a person's reason overrides if it failed; empty without one."""
     return check.replace(override=why) if why and not check.passed else check

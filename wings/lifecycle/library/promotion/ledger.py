@@ -40,7 +40,7 @@ class Entry(Frozen):
     number: int = Field(ge=1, description="of the line, from 1")
     parent: str = Field(description="SHA-256 of the line before; zeros in the first line")
     time: str = Field(description="ISO 8601, UTC")
-    op: Literal["promote", "rollback", "canary", "refuse", "ask", "commit", "undo"]
+    op: Literal["promote", "rollback", "canary", "refuse", "ask", "upgrade", "commit", "undo"]
     by: str = Field(description="user@host")
     why: str = Field("", description="the reason that a person gave, or why an intent was undone")
     cause: str = Field("", description="what started it, where no person did, for example a retraining")
@@ -53,6 +53,7 @@ class Entry(Frozen):
     candidate: str | None = Field(None, description="the winner of that run")
     before: Aliases = Field(default_factory=dict, description="the registry's aliases before")
     after: Aliases = Field(default_factory=dict, description="and as this entry wants them, all of them")
+    runtime: str = Field("", description="of an upgrade: the runtimes that were compared")
     share: float | None = Field(None, description="of the requests that a canary answers from now on; 0 ends it")
     gates: tuple[Check, ...] = Field((), description="the checks of the run's winner")
     checks: tuple[Check, ...] = Field((), description="the checks of the promotion itself")

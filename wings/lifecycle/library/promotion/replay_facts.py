@@ -70,6 +70,8 @@ class ReplayFacts(Frozen):
     rounds: int
     more_rounds: int | None = Field(description="further rounds that would probably prove it; None if none would")
     timed_requests: int = Field(description="timed calls of each model")
+    champion_peak_bytes: int = Field(0, description="peak memory of its process, median over rounds")
+    challenger_peak_bytes: int = 0
     gain: PairedChange | None = Field(
         None, description="on the requests on which it must be better, where there are any"
     )

@@ -18,13 +18,13 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from gauntlet.race.confidence import RESOLUTION, rounds_to_resolve
-from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
-from gauntlet.targets import by_name
-from gauntlet.targets.ort import NO_SPINNING, OrtCpu
+from gauntlet.targets import Target, by_name
+from gauntlet.targets.ort import NO_SPINNING, OrtCpu, OrtTarget
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import (
     ReplayFacts,
@@ -46,9 +46,13 @@ class ReplayedModel:
     count: int
     batch: int
     """Samples in a request: 1, or as many as the model fixes."""
+    environment: str | None = None
+    """The Python environment whose ONNX Runtime runs it; None for the usual one."""
 
     @classmethod
-    def prepare(cls, bundle: Bundle, requests: Requests, folder: Path) -> "ReplayedModel":
+    def prepare(
+        cls, bundle: Bundle, requests: Requests, folder: Path, environment: str | None = None
+    ) -> "ReplayedModel":
         """Write the model's inputs to a file in the folder."""
         arrays = requests.inputs_for(bundle)
         first = bundle.contract.signature.inputs[0].shape[0]
@@ -58,17 +62,20 @@ class ReplayedModel:
             raise ConfigError(f"{requests.source}: fewer requests than the model's fixed batch of {batch}")
         path = folder / f"{bundle.digest}.npz"
         np.savez(path, allow_pickle=False, **arrays)
-        return cls(bundle, path, count, batch)
+        return cls(bundle, path, count, batch, environment)
 
     def entry(self) -> Entry:
         """Return how its process runs the model: on the target and in the session that won the bundle's run."""
         contract = self.bundle.contract
+        target: Target = target_of_session(contract.session or {})
         if contract.session is None and contract.target != OrtCpu().name:
             target = by_name(contract.target)
-            if why := target.unavailable():
-                raise ConfigError(f"the model won on {contract.target}, which cannot run here: {why}")
-        else:
-            target = target_of_session(contract.session or {})
+        if self.environment:
+            if not isinstance(target, OrtTarget):
+                raise ConfigError(f"the model won on {contract.target}, which is not a target of ONNX Runtime")
+            target = target.replace(env=self.environment)
+        if not isinstance(target, OrtCpu) and (why := target.unavailable()):
+            raise ConfigError(f"the model won on {contract.target}, which cannot run here: {why}")
         return Entry(self.bundle.model, target.command(), target.options(), target.name, inputs=self.inputs)
 
     def outputs(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
@@ -108,10 +115,12 @@ def shadow_replay(
     limits: ReplayLimits,
     on_round: Callable[[int], None] = lambda _: None,
     must_win_on: Requests | None = None,
+    environment: str | None = None,
 ) -> ReplayFacts:
     """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
 
-    `must_win_on` are labeled requests on which the challenger must be better in the problem's metric.
+    `must_win_on` are labeled requests on which the challenger must be better in the problem's metric. `environment` is
+    the folder of the Python environment whose ONNX Runtime runs the challenger.
 
     Raises:
         ConfigError: when the requests do not fit a model.
@@ -119,7 +128,7 @@ def shadow_replay(
     """
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
         gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
-        pair = _prepared(champion, challenger, requests, Path(name))
+        pair = _prepared(champion, challenger, requests, Path(name), environment)
         change, scores, champion_scores, class_drop = _quality_drop(pair, requests, Path(name), limits)
         measured = _race(*pair, limits, on_round)
     quality, needed = drop_verdict(change, quality_limit(limits, labeled=requests.truth is not None))
@@ -136,7 +145,7 @@ def shadow_replay(
         requests_to_resolve=needed,
         gain=gain,
         gain_source=must_win_on.source if must_win_on else "",
-        **_latency(measured, limits),
+        **latency_facts(measured, limits),
     )
 
 
@@ -156,10 +165,11 @@ def gain_of(
 
 
 def _prepared(
-    champion: Bundle, challenger: Bundle, requests: Requests, folder: Path
+    champion: Bundle, challenger: Bundle, requests: Requests, folder: Path, environment: str | None = None
 ) -> tuple[ReplayedModel, ReplayedModel]:
     """Return both models with their inputs; `ConfigError` when they take batches of different sizes."""
-    old, new = (ReplayedModel.prepare(bundle, requests, folder) for bundle in (champion, challenger))
+    old = ReplayedModel.prepare(champion, requests, folder)
+    new = ReplayedModel.prepare(challenger, requests, folder, environment)
     if old.batch != new.batch:
         raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
     return old, new
@@ -187,8 +197,8 @@ def _race(old: ReplayedModel, new: ReplayedModel, limits: ReplayLimits, on_round
     return table
 
 
-def _latency(table: RaceTable, limits: ReplayLimits) -> dict[str, Any]:
-    """Return the fields of `ReplayFacts` on latency."""
+def latency_facts(table: RaceTable, limits: ReplayLimits) -> dict[str, Any]:
+    """Return the fields of `ReplayFacts` on latency and memory."""
     [measured], [base] = table.rows[CHALLENGER], table.rows[CHAMPION]
     batch = measured.batch
     slowdown, high, low = (
@@ -216,4 +226,11 @@ def _latency(table: RaceTable, limits: ReplayLimits) -> dict[str, Any]:
         "rounds": rounds,
         "more_rounds": more,
         "timed_requests": measured.calls,
+        "champion_peak_bytes": _peak_bytes(table.contenders[CHAMPION]),
+        "challenger_peak_bytes": _peak_bytes(table.contenders[CHALLENGER]),
     }
+
+
+def _peak_bytes(contender: Contender) -> int:
+    """Return the peak memory of the median process."""
+    return int(np.median(contender.round_peak_bytes or [0]))
