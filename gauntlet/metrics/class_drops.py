@@ -46,20 +46,21 @@ def largest_number_drop(before: Array, after: Array, labels: Sequence[str], trut
     The lower bound is that of a mean over the samples, wider as if one more of each were lost, and one gained. All
     numbers share the risk (Bonferroni).
     """
-    expected = truth.astype(np.float64).reshape(before.shape)
-    variance = expected.var(axis=0)
-    varying = np.flatnonzero(variance > 1e-12 * (expected**2).mean(axis=0))
+    expected, count = truth.astype(np.float64).reshape(before.shape), len(before)
+    varying = np.flatnonzero(expected.var(axis=0) > 1e-12 * (expected**2).mean(axis=0))
     if not len(varying):
         return None
-    first, last = ((predicted - expected) ** 2 / np.where(variance > 0, variance, 1) for predicted in (before, after))
-    lost, count = last - first, len(before)
-    drops = lost.mean(axis=0)
-    spread = (lost - drops * (expected - expected.mean(axis=0)) ** 2 / np.where(variance > 0, variance, 1)).std(axis=0)
-    half = np.hypot(float(ndtri(1 - RISK / len(varying))) * spread / np.sqrt(count), added_half_width(count))
-    worst = int(varying[np.argmax((drops - half)[varying])])
-    changed = f"R² {1 - first[:, worst].mean():.3f} before, {1 - last[:, worst].mean():.3f} now"
-    low = float(drops[worst] - half[worst])
-    return ClassDrop(part="number", label=label_of(labels, worst), images=count, changed=changed, drop_low=low)
+    expected = expected[:, varying]
+    deviations = (expected - expected.mean(axis=0)) ** 2
+    variance: Floats = deviations.mean(axis=0)
+    first, last = ((predicted[:, varying] - expected) ** 2 for predicted in (before, after))
+    drops: Floats = (last - first).mean(axis=0) / variance
+    spread: Floats = ((last - first - drops * deviations) / variance).std(axis=0)
+    lows = drops - np.hypot(float(ndtri(1 - RISK / len(varying))) * spread / np.sqrt(count), added_half_width(count))
+    worst = int(np.argmax(lows))
+    earlier, now = (float(1 - errors[:, worst].mean() / variance[worst]) for errors in (first, last))
+    changed, label = f"R² {earlier:.3f} before, {now:.3f} now", label_of(labels, int(varying[worst]))
+    return ClassDrop(part="number", label=label, images=count, changed=changed, drop_low=float(lows[worst]))
 
 
 def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Array | None = None) -> ClassDrop | None:
