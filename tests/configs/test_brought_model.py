@@ -18,7 +18,7 @@ from PIL import Image
 from small_images import write_pictures
 from streaming_models import leaky_sum
 
-from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.brought_model import InferredConfig, infer_config, is_model, kind_of
 from configs.frameworks import suffixes
 from configs.loader import load
 from gauntlet.core.errors import ConfigError
@@ -315,6 +315,12 @@ def test_table_that_a_removed_wing_reads_names_the_wing(tmp_path: Path, monkeypa
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"x\.csv: expected an \.npz .*\. samples\.other_files is in wings\.nowhere"):
         infer_config(classifier(tmp_path / "m.onnx"), tmp_path / "x.csv", None, {})
+
+
+def test_file_of_tensorflow_lite_is_refused_with_what_converts_it() -> None:
+    pytest.importorskip("tensorflow")
+    with pytest.raises(ConfigError, match=r"m\.tflite: a file of TensorFlow Lite\. Fix: .*--tflite m\.tflite --output"):
+        kind_of(Path("m.tflite"))
 
 
 @pytest.mark.parametrize("name", ["labels", "labels_y"])
