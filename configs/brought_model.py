@@ -21,9 +21,10 @@ from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Task
-from gauntlet.datasets.splits import is_truth
+from gauntlet.datasets.splits import array_name, input_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.frameworks.trial_run import (
+    TRIED,
     Shapes,
     TrialRun,
     framework_outputs,
@@ -107,15 +108,14 @@ def infer_config(
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
-    if taken := [spec.name for spec in trial.inputs if is_truth(spec.name)]:
-        raise ConfigError(f"{model}: an input is called {taken[0]}, as truth in samples is. Fix: give it another name")
     notes |= _described(trial)
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
     if further:
-        base = shapes or {name: array.shape[1:] for name, array in (arrays or {}).items() if not is_truth(name)}
+        given = {input_name(name): array for name, array in (arrays or {}).items() if not is_truth(name)}
+        base = shapes or {name: array.shape[1:] for name, array in given.items()}
         required("sizes", "named", "--shape, for further sizes")(train, notes, trial, base, further)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
@@ -195,11 +195,14 @@ def read_labels(path: Path | None) -> tuple[str, ...]:
 
 
 def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes: Shapes) -> BroughtModel:
+    texts: NamedArrays | None = None
     if data is not None and arrays is not None:
         names = input_names(model)
-        _require_inputs(data, arrays, names)
-        shapes = shapes or {name: arrays[name].shape[1:] for name in names}
-    trial = try_model(model, shapes)
+        _require_inputs(data, arrays, [*map(array_name, names)])
+        some = {name: arrays[array_name(name)][:TRIED] for name in names}
+        shapes = shapes or {name: array.shape[1:] for name, array in some.items()}
+        texts = some if any(array.dtype.kind == "U" for array in some.values()) else None
+    trial = try_model(model, shapes, texts)
     return BroughtModel(trial, partial(model_outputs, model), read_untrusted_graph(model).graph)
 
 
@@ -217,7 +220,7 @@ def _try_framework(
         raise ConfigError(f"{model}: train.kind {config.kind} takes no model; write a configuration that names it")
     require_packages_of(str(model), "train", config)
     beside = (GROUPS, TIMES, *filter(is_truth, arrays or ()))
-    samples = None if arrays is None else {name: array for name, array in arrays.items() if name not in beside}
+    samples = None if arrays is None else {input_name(n): array for n, array in arrays.items() if n not in beside}
     layout = first_layout(array.shape for array in (samples or {}).values())
 
     def converted(samples: NamedArrays) -> NamedArrays:

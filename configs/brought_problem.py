@@ -13,7 +13,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import SCALED_TO_UNIT, Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.splits import HEAD
+from gauntlet.datasets.splits import HEAD, array_name
 from gauntlet.datasets.synthetic import draw_samples
 from gauntlet.datasets.truth import task_of
 from gauntlet.frameworks.trial_run import TrialRun
@@ -158,7 +158,7 @@ def _problem(
             problem = scaled if scaled.decode else problem
     except StageError as error:
         first = trial.inputs[0]
-        batched = arrays[first.name].ndim == len(first.shape) if arrays else part["kind"] == "image-folder"
+        batched = arrays[array_name(first.name)].ndim == len(first.shape) if arrays else part["kind"] == "image-folder"
         if model.graph is not None and trial.no_batch_axis and batched and isinstance(first.shape[0], str):
             fix = f"make_dynamic_shape_fixed MODEL.onnx FIXED.onnx --dim_param {first.shape[0]} --dim_value 1"
             raise ConfigError(f"{error}; or fix the batch to 1: python -m onnxruntime.tools.{fix}") from error
@@ -189,7 +189,7 @@ def _samples(part: dict[str, Any], arrays: NamedArrays | None, trial: TrialRun) 
     count = max(1, min(MAX_SAMPLES, MAX_BYTES // max(1, size)))
     if arrays is not None:
         chosen = np.unique(np.linspace(0, len(next(iter(arrays.values()))) - 1, count).astype(int))
-        return {spec.name: arrays[spec.name][chosen] for spec in trial.inputs}
+        return {spec.name: arrays[array_name(spec.name)][chosen] for spec in trial.inputs}
     if part["kind"] == "image-folder":
         if not (samples := ImageFolder.model_validate(part).some_inputs(count)):
             raise StageError("no readable image")

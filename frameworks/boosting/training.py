@@ -123,6 +123,18 @@ class BoostingModel(Brought):
         """Return the user's files that are read."""
         return (self.model,)
 
+    @classmethod
+    def as_taken(cls, samples: NamedArrays, layout: str) -> NamedArrays:
+        """Return the samples; raise `StageError` for columns of texts, whose numbers the file does not need to hold."""
+        if texts := [name for name, array in samples.items() if array.dtype.kind == "U"]:
+            column = texts[0]
+            raise StageError(
+                f"column {column!r} holds texts, such as {str(samples[column][0])!r}; trees take the numbers of "
+                f"categories. Fix: write them as they were in the training, for example "
+                f"table[{column!r}].astype('category').cat.codes, where no category is missing"
+            )
+        return samples
+
     def load_model(self, store: Store) -> LoadedModel:
         """Return the classifier as a model of one input; raise StageError if it cannot be read."""
         model = load(self.model)

@@ -212,8 +212,9 @@ class XgBoost(BoostedTrees):
         known = ("binary:logistic", "multi:softprob", *XGBOOST_VALUES)
         targets = int(classifier.learner["learner_model_param"].get("num_target", 1))
         if objective not in known or targets > 1:
-            what = f"it has {targets} targets" if targets > 1 else f"its objective is {objective}"
-            raise ValueError(f"{what}; expected one target and one of {', '.join(known)}")
+            if targets > 1:
+                raise ValueError(f"it has {targets} targets; expected one. Fix: fit and save a model for each of them")
+            raise ValueError(f"its objective is {objective}; expected one of {', '.join(known)}")
         return classifier
 
     @property
@@ -286,9 +287,10 @@ def load(path: Path) -> LightGbm | XgBoost:
             try:
                 return library.read(path)
             except Exception as error:  # each library has errors of its own
+                why = one_line(error)
+                fix = "" if "Fix:" in why else ". Fix: train it for another objective, or provide it as ONNX"
                 raise StageError(
-                    f"{path}: not a model that can be taken as {library.library} saved it with save_model: "
-                    f"{one_line(error)}. Fix: train it for another objective, or provide it as ONNX"
+                    f"{path}: not a model that can be taken as {library.library} saved it with save_model: {why}{fix}"
                 ) from error
     known = "; ".join(f"{', '.join(library.suffixes)} for {library.library}" for library in LIBRARIES)
     raise StageError(f"{path}: the suffix names the library: {known}. Fix: save it with the booster's save_model")

@@ -7,11 +7,15 @@ from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.files import GRAPHS, save_model
 from frameworks.keras.target import KerasCompiled, KerasEager
 from frameworks.keras.tf2onnx import SavedModel, Tf2Onnx
+from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
 
 
 def recognize(source: str) -> str | None:
-    """Return the kind of `train` for a folder with a SavedModel's graph."""
+    """Return the kind of `train` for a folder with a SavedModel's graph; raise `ConfigError` for TensorFlow Lite."""
+    if source.lower().endswith(".tflite"):
+        fix = f"python -m tf2onnx.convert --tflite {source} --output {Path(source).stem}.onnx"
+        raise ConfigError(f"{source}: a file of TensorFlow Lite. Fix: give the model before its conversion, or {fix}")
     return "saved-model" if any((Path(source) / name).is_file() for name in GRAPHS) else None
 
 

@@ -24,6 +24,8 @@ SplitName = Literal["train", "validation", "calibration", "test"]
 SPLITS = get_args(SplitName)
 LABELS, HEAD = "labels", "labels_"
 """The array with the truth of the primary output, and the beginning of the name of that of another output."""
+INPUT = "input:"
+"""The beginning of the name of an array for an input that is called as the truth is."""
 MAX_NAMED = 5
 """Files named in a message."""
 ZIP_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
@@ -77,7 +79,8 @@ class ArraySplit:
         path = folder / f"{name}.npz"
         labels = {} if self.labels is None else {LABELS: self.labels}
         heads = {f"{HEAD}{output}": array for output, array in self.heads.items()}
-        np.savez(path, allow_pickle=False, **self.inputs, **labels, **heads)
+        inputs = {array_name(name): array for name, array in self.inputs.items()}
+        np.savez(path, allow_pickle=False, **inputs, **labels, **heads)
         return path
 
 
@@ -171,6 +174,7 @@ def read_npz_split(path: Path) -> ArraySplit:
     labels = truth.pop(LABELS, None)
     if truth and labels is None:
         raise StageError(f"{path}: {next(iter(truth))} without {LABELS}. Fix: save those of the primary output as such")
+    inputs = {input_name(name): array for name, array in inputs.items()}
     return ArraySplit(inputs, labels, {name.removeprefix(HEAD): array for name, array in truth.items()})
 
 
@@ -179,8 +183,23 @@ def is_truth(name: str) -> bool:
     return name == LABELS or name.startswith(HEAD)
 
 
+def array_name(name: str) -> str:
+    """Return the name of the array for an input: `input:labels` for one that is called as the truth is."""
+    return f"{INPUT}{name}" if is_truth(name) else name
+
+
+def input_name(array: str) -> str:
+    """Return the name of the input that an array is for."""
+    return array.removeprefix(INPUT)
+
+
 def _checked_labels(path: Path, name: str, labels: Array) -> Array:
     labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+    if labels.dtype.kind == "f" and (missing := np.flatnonzero(np.isnan(labels).reshape(len(labels), -1).any(1))).size:
+        raise StageError(
+            f"{path}: {name} are missing (NaN) for {missing.size} of {len(labels)} samples, the first is sample "
+            f"{missing[0] + 1}. Fix: leave out these samples"
+        )
     if labels.dtype.kind not in "iufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
         raise StageError(
             f"{path}: {name} are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "

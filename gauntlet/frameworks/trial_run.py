@@ -58,14 +58,14 @@ class TrialRun(Frozen):
         return next((spec for spec in rows if isinstance(spec.shape[1], int) and spec.shape[1] > 1), None)
 
 
-def try_model(model: Path, shapes: Shapes) -> TrialRun:
-    """Run a model in a process of its own.
+def try_model(model: Path, shapes: Shapes, texts: NamedArrays | None = None) -> TrialRun:
+    """Run a model in a process of its own, on random samples, or on the user's, shape (n, ...), where some are texts.
 
     Raises:
         ConfigError: when the file is no ONNX model, leaves shapes open, or fails on random samples.
     """
     try:
-        return run_in_subprocess(_try, model, dict(shapes), timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES).value
+        return run_in_subprocess(_try, model, dict(shapes), texts, timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES).value
     except SubprocessFailed as error:
         raise ConfigError(f"{model}: the trial run failed: {error}. Fix: see gauntlet diagnose {model}") from error
     except StageError as error:
@@ -86,7 +86,7 @@ def _outputs_of(model: Path, samples: NamedArrays) -> NamedArrays:
     return batched_inference(session, samples).run(TRIED)
 
 
-def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
+def _try(model: Path, shapes: dict[str, tuple[int, ...]], texts: NamedArrays | None) -> TrialRun:
     proto = read_untrusted_graph(model)
     own, declared = Signature.find(proto), signature_from_graph(proto)
     known: dict[str, Any] = {"opset": opset_versions(proto).get("ai.onnx", 0)}
@@ -94,7 +94,7 @@ def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
         known |= {"layout": own.layout, "preprocessing": own.preprocessing, "own": own}
     session = open_session(model, level="basic" if is_large_file(model) else "all")
     try:
-        return _try_session(session, declared, shapes).replace(**known)
+        return _try_session(session, declared, shapes, texts).replace(**known)
     except StageError as error:
         raise StageError(f"{model}: {error}") from error
 

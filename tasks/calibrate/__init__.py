@@ -119,7 +119,7 @@ def _set_checks(
     severity: Severity = "error" if config.strict else "warning"
     checks = [class_coverage_check(split, facts.images, labels, severity)]
     if facts.tensors:  # a model without a node to quantize has no ranges that could converge
-        checks.insert(0, convergence_check(facts.changes, facts.images, severity))
+        checks.insert(0, convergence_check(facts.changes, facts.images, len(split), severity))
     return (*filter(None, checks), test_overlap_check(split, facts.images, test, severity))
 
 

@@ -16,7 +16,10 @@ from gauntlet.datasets.truth import class_indices
 Severity = Literal["error", "warning"]
 
 MAX_RANGE_CHANGE = 0.1
-"""Largest shift of a range's end by the second half of the images, relative to its width, of converged ranges."""
+"""Shift of a range's end by the second half of the images, relative to its width, of the typical converged range.
+
+The widest of many ranges keeps growing with its rarest value, which says nothing of the others.
+"""
 MAX_NAMED = 5  # tensors, classes or images in a message
 
 
@@ -29,6 +32,7 @@ class RangeChange(Frozen):
         description="largest shift of a range's end by the second half of the images, relative to its width"
     )
     tensor: str = Field(description="the tensor whose range changes most")
+    typical: Number = Field(description="the median of these shifts over all tensors")
 
 
 def changes(after: Mapping[int, Ranges]) -> tuple[RangeChange, ...]:
@@ -40,7 +44,8 @@ def changes(after: Mapping[int, Ranges]) -> tuple[RangeChange, ...]:
             shifts = {t: _shift(r, final[t]) for t, r in after[images].methods[method].items()}
             if shifts:
                 worst = max(shifts, key=lambda tensor: shifts[tensor])
-                result.append(RangeChange(method=method, images=images, change=shifts[worst], tensor=worst))
+                shift = {"change": shifts[worst], "typical": float(np.median([*shifts.values()]))}
+                result.append(RangeChange(method=method, images=images, tensor=worst, **shift))
     return tuple(result)
 
 
@@ -50,20 +55,23 @@ def _shift(before: tuple[float, float], after: tuple[float, float]) -> float:
     return distance / width if width else 0.0
 
 
-def convergence_check(range_changes: tuple[RangeChange, ...], images: int, severity: Severity) -> Check:
-    """Check the change of the ranges from half of the images to all; with too few images to halve, it fails."""
+def convergence_check(range_changes: tuple[RangeChange, ...], images: int, at_hand: int, severity: Severity) -> Check:
+    """Check the change of the ranges from half of the images to all; with too few images to halve, it fails.
+
+    `at_hand` is the size of the calibration split, of which `images` were used.
+    """
     half = [change for change in range_changes if change.images == max(c.images for c in range_changes)]
-    worst = max(half, key=lambda change: change.change, default=None)
-    enough = worst is not None and worst.change <= MAX_RANGE_CHANGE
+    worst = max(half, key=lambda change: change.typical, default=None)
+    enough = worst is not None and worst.typical <= MAX_RANGE_CHANGE
     verdict = f"{images} samples are enough" if enough else f"not converged at {images} samples"
     reason = "too few to compare half of them with all"
     if worst is not None:
-        tensor = f"the {worst.method} range of {worst.tensor!r}"
-        reason = f"from {worst.images} of them, {tensor} differs by {worst.change:.1%} of its width"
-    remedy = "raise calibrate.images (and the calibration split's size)"
+        most = f"that of {worst.tensor!r} by {worst.change:.1%}"
+        reason = f"from {worst.images} of them, the typical {worst.method} range differs by {worst.typical:.1%}, {most}"
+    remedy = "raise calibrate.images" if images < at_hand else "bring more samples for the calibration split"
     if worst is not None and worst.method == "minmax":
         remedy += ", or use a method that clips outliers"
-    name, value = "calibrate.max_range_change", worst and worst.change
+    name, value = "calibrate.max_range_change", worst and worst.typical
     check = Check(name=name, value=value, op="<=", limit=MAX_RANGE_CHANGE, severity=severity)
     return check.replace(detail=f"{verdict}: {reason}", remedy="" if check.passed else remedy)
 

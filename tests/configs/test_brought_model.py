@@ -16,7 +16,7 @@ from onnx_models import quantized
 from PIL import Image
 from streaming_models import leaky_sum
 
-from configs.brought_model import infer_config, is_model
+from configs.brought_model import infer_config, is_model, kind_of
 from configs.frameworks import suffixes
 from configs.loader import validated
 from gauntlet.core.errors import ConfigError
@@ -218,9 +218,17 @@ def test_table_that_a_removed_wing_reads_names_the_wing(tmp_path: Path, monkeypa
         infer_config(classifier(tmp_path / "m.onnx"), tmp_path / "x.csv", None, {})
 
 
+def test_file_of_tensorflow_lite_is_refused_with_what_converts_it() -> None:
+    pytest.importorskip("tensorflow")
+    with pytest.raises(ConfigError, match=r"m\.tflite: a file of TensorFlow Lite\. Fix: .*--tflite m\.tflite --output"):
+        kind_of(Path("m.tflite"))
+
+
 @pytest.mark.parametrize("name", ["labels", "labels_y"])
-def test_input_that_has_the_name_of_the_truth_is_refused(tmp_path: Path, name: str) -> None:
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] {name}) => (float[n, 4] y) {{ y = Abs({name}) }}'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=rf"an input is called {name}, as truth in samples is\. Fix: give"):
-        infer_config(tmp_path / "m.onnx", None, None, {})
+def test_input_that_has_the_name_of_the_truth_is_no_truth(tmp_path: Path, name: str) -> None:
+    graph = f"(string[n, 4] {name}) => (string[n, 4] y) {{ y = Identity({name}) }}"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {graph}'), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"input:{name}": np.full((8, 4), "a")})  # texts cannot be drawn at random
+    notes = infer_config(tmp_path / "m.onnx", tmp_path / "x.npz", None, {}).notes
+    assert notes[f"input {name}"] == "str [n, 4]"
+    assert "8 in" in notes["samples"] and "with no labels" in notes["samples"]

@@ -9,21 +9,17 @@ import numpy as np
 import onnx
 
 from configs.brought_data import read_arrays
-from configs.brought_model import input_names, kind_of
+from configs.brought_model import kind_of
 from configs.frameworks import all_frameworks, framework_of
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.user_code import UserFunction
-from gauntlet.datasets.splits import HEAD, LABELS, NPZ_ERRORS, is_truth
+from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.onnx_model.graph import Shape, read_untrusted_graph, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sound_clips import has_clips, read_clips
-
-LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
-"""Of a table: the first that is there, and no input of the model, has the labels."""
-ONLY_INPUT = "input"
-"""What a single array is called where the model has no name for it."""
+from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, in_order
 
 
 def model_file(model: Any, sample: Any, store: Store) -> str:
@@ -71,8 +67,8 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
         first = next(_batches(sample), None)
         if first is None:
             raise ConfigError("data: there is no sample in it")
-        arrays = _named(first, ())
-    return {name: array for name, array in arrays.items() if not is_truth(name)}
+        arrays = _named(first, {})
+    return {input_name(name): array for name, array in arrays.items() if not is_truth(name)}
 
 
 def samples_file(
@@ -96,7 +92,8 @@ def samples_file(
     by = {key: name for key, name in ((GROUPS, group), (TIMES, time)) if name}
     if isinstance(data, str | Path):
         path = Path(data)
-        data = read_arrays(path) if by and path.suffix == ".npz" else read_samples(str(data))
+        named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
+        data = read_arrays(path) if named else read_samples(str(data))
         data = _clips(path, model) if path.is_dir() and has_clips(path) else data
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
     if data is None:
@@ -105,13 +102,12 @@ def samples_file(
                 f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by"
             )
         return None if source is None else str(source)
-    kind, path = kind_of(Path(model)), Path(model)
-    names = tuple(input_names(path)) if kind == "onnx" else ()
-    framework = framework_of(kind)
-    fitted = framework.columns(path, trust) if framework else ()
+    framework, names = framework_of(kind_of(Path(model))), _input_shapes(model)
+    fitted = framework.columns(Path(model), trust) if framework else ()
     try:
         batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
         arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
+        _require_inputs(arrays, names)
     except (StageError, ValueError, KeyError, IndexError) as error:
         what = source if isinstance(source, str | Path) else type(data).__name__
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
@@ -123,7 +119,12 @@ def samples_file(
         return str(store.path(store.put(path)))
 
 
-def _input_shapes(model: str) -> dict[str, Shape | None]:
+def _require_inputs(arrays: NamedArrays, names: Inputs) -> None:
+    if arrays and (missing := [name for name in names if array_name(name) not in arrays]):
+        raise StageError(f"no input {missing[0]!r}; found: {', '.join(arrays)}. Fix: name them as the model's inputs")
+
+
+def _input_shapes(model: str) -> Inputs:
     """Return the shapes of an ONNX file's inputs by name; none of another model, whose framework knows them."""
     if kind_of(Path(model)) != "onnx":
         return {}
@@ -175,7 +176,7 @@ def _batches(data: Any) -> Iterator[Any]:
         raise StageError("expected arrays, a table, or batches of them, such as a DataLoader gives")
 
 
-def _with_keys(batch: Any, by: Mapping[str, str], names: tuple[str, ...], fitted: tuple[str, ...]) -> NamedArrays:
+def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
     """Return arrays by input, and the columns that say how to split, which are inputs only where the model has them."""
     columns = list(getattr(batch, "columns", batch if isinstance(batch, Mapping) else ()))
     if missing := [name for name in by.values() if name not in columns]:
@@ -188,46 +189,19 @@ def _with_keys(batch: Any, by: Mapping[str, str], names: tuple[str, ...], fitted
     return _named(batch, names, fitted) | written
 
 
-def _named(batch: Any, names: tuple[str, ...], fitted: tuple[str, ...] = ()) -> NamedArrays:
-    """Return arrays by input; `names` are those of the model's inputs, `fitted` those of its columns, if it has any."""
+def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArrays:
+    """Return arrays by input; `names` are the model's inputs, `fitted` the names of its columns, if it has any."""
     if isinstance(batch, Mapping):
-        return {str(name): as_array(array) for name, array in batch.items()}
+        renamed = {name for name in names if array_name(name) not in batch}  # `input:labels`, as a file may say itself
+        return {array_name(str(n)) if n in renamed else str(n): as_array(array) for n, array in batch.items()}
     if isinstance(batch, tuple) or (isinstance(batch, list) and all(hasattr(part, "__array__") for part in batch)):
         if len(batch) > 2:
             raise StageError(f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels")
         inputs = _named(batch[0], names, fitted)
         return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
     if hasattr(batch, "columns"):
-        return _columns(_in_order(batch, fitted), names)
+        return columns_by_input(in_order(batch, fitted), names)
     return {next(iter(names), ONLY_INPUT): as_array(batch)}
-
-
-def _in_order(table: Any, fitted: tuple[str, ...]) -> Any:
-    """Return a table with the columns that the model was fitted on, in their order, and the labels.
-
-    A table that has none of them is taken as it is. LightGBM writes underscores for spaces.
-    """
-    by_name = {str(name).replace(" ", "_"): name for name in table.columns}
-    known = [name for name in fitted if name.replace(" ", "_") in by_name]
-    if not known:
-        return table
-    if missing := [name for name in fitted if name not in known]:
-        raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
-    chosen = [by_name[name.replace(" ", "_")] for name in fitted]
-    labels = [name for name in LABEL_COLUMNS if name in table.columns and name not in chosen][:1]
-    heads = [name for name in table.columns if str(name).startswith(HEAD) and name not in chosen]
-    return table[[*chosen, *labels, *heads]]
-
-
-def _columns(table: Any, names: tuple[str, ...]) -> NamedArrays:
-    """Return a table of numbers as the matrix of a model's only input, and any other one by column."""
-    columns = {str(name): as_array(table[name]) for name in table.columns}
-    labelled = next((name for name in LABEL_COLUMNS if name in columns and name not in names), None)
-    labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
-    labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in names}
-    if len(names) > 1 or names in [(name,) for name in columns] or any(a.dtype.kind == "U" for a in columns.values()):
-        return columns | labels
-    return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}
 
 
 TABLES = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet", ".jsonl": "read_json"}

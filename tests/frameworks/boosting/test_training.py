@@ -70,6 +70,27 @@ def test_file_of_the_library_needs_no_configuration(fit: Fit, workspace: Make, t
         kind_of(tmp_path / name)
 
 
+def test_column_of_texts_is_refused_with_a_way_to_write_numbers(tmp_path: Path) -> None:
+    lightgbm, pandas = pytest.importorskip("lightgbm"), pytest.importorskip("pandas")
+    table = pandas.DataFrame({"age": np.arange(60.0), "city": pandas.Categorical(["rome", "oslo", "bern"] * 20)})
+    fitted = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1).fit(table, np.arange(60))
+    fitted.booster_.save_model(tmp_path / "m.txt")
+    samples = {name: column.to_numpy() for name, column in table.astype({"city": "str"}).items()}
+    np.savez(tmp_path / "texts.npz", age=samples["age"], city=samples["city"].astype(str))
+    with pytest.raises(ConfigError, match=r"m\.txt: column 'city' holds texts, such as 'rome'; .* Fix: .*cat\.codes"):
+        infer_config(tmp_path / "m.txt", tmp_path / "texts.npz", None, {})
+
+
+def test_model_of_several_targets_is_refused_with_a_way(tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    x = np.random.default_rng(0).random((60, 2))
+    xgboost.XGBRegressor(n_estimators=2).fit(x, x).save_model(tmp_path / "two.json")
+    with pytest.raises(
+        StageError, match=r"it has 2 targets; expected one\. Fix: fit and save a model for each of them$"
+    ):
+        load(tmp_path / "two.json")
+
+
 def test_images_and_missing_classes_are_refused(fit: Fit) -> None:
     splits = {name: ArraySplit({"input": np.zeros((len(s), 3, 8, 8))}, s.labels) for name, s in clouds().items()}
     with pytest.raises(StageError, match=r"train.kind: boosting takes one vector per sample; .*\(3, 8, 8\).*data\.hog"):
@@ -90,7 +111,7 @@ def test_file_is_refused_when_it_is_no_model_of_its_library(workspace: Make, tmp
     (tmp_path / "model.pkl").write_bytes(b"")
     for name, expected in {
         "counts.txt": "its objective is cross_entropy; expected one of binary, multiclass, regression",
-        "counts.json": "its objective is survival:cox; expected one target and one of binary:logistic, multi:softprob",
+        "counts.json": "its objective is survival:cox; expected one of binary:logistic, multi:softprob",
         "broken.txt": "as lightgbm saved it with save_model: the first line is not 'tree'",
         "broken.ubj": "not a model that can be taken as xgboost saved it with save_model",
         "gone.txt": "not a model that can be taken as lightgbm saved it with save_model: .*No such file",

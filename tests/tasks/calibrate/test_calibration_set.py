@@ -10,10 +10,11 @@ import onnx_text
 import pytest
 from calibrated_recipes import COUNT, QUICK, Answer, images, network
 
+from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.datasets import read_split
-from tasks.calibrate.calibration_set import RangeChange, convergence_check
+from tasks.calibrate.calibration_set import RangeChange, changes, convergence_check
 
 
 def check(report: Report[Any], name: str) -> Any:
@@ -47,7 +48,7 @@ def test_ranges_have_not_converged_when_the_last_image_is_another(
     _, report = answer(network(tmp_path / "m.onnx"), array)
     warning = check(report, "max_range_change")
     assert not warning.passed
-    assert warning.detail.startswith("not converged at 96 samples: from 48 of them, the minmax range of ")
+    assert warning.detail.startswith("not converged at 96 samples: from 48 of them, the typical minmax range ")
     report.raise_if_blocked()  # it warns
     _, strict = answer(network(tmp_path / "m.onnx"), array, strict=True)
     assert [c.name for c in strict.failures] == ["calibrate.max_range_change"]
@@ -62,9 +63,24 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
 
 @pytest.mark.parametrize(("method", "proposed"), [("minmax", True), ("percentile", False)])
 def test_method_that_clips_outliers_is_proposed_to_one_that_does_not(method: str, proposed: bool) -> None:
-    change = RangeChange(method=method, images=48, change=0.5, tensor="r1")
-    remedy = convergence_check((change,), 96, "warning").remedy
+    change = RangeChange(method=method, images=48, change=0.5, tensor="r1", typical=0.2)
+    remedy = convergence_check((change,), 96, 96, "warning").remedy
     assert ("use a method that clips outliers" in remedy) == proposed
+
+
+@pytest.mark.parametrize(("at_hand", "way"), [(300, "raise calibrate.images"), (96, "bring more samples")])
+def test_more_samples_are_asked_for_only_where_all_are_used(at_hand: int, way: str) -> None:
+    change = RangeChange(method="percentile", images=48, change=0.5, tensor="r1", typical=0.2)
+    assert convergence_check((change,), 96, at_hand, "warning").remedy.startswith(way)
+
+
+def test_one_range_that_still_grows_is_no_warning() -> None:
+    def after(widest: float) -> Ranges:
+        return Ranges(images=1, methods={"minmax": {"a": (0.0, 1.0), "b": (0.0, 1.0), "c": (0.0, widest)}})
+
+    check = convergence_check(changes({48: after(1.0), 96: after(2.0)}), 96, 96, "warning")
+    assert check.passed
+    assert "that of 'c' by 50.0%" in check.detail
 
 
 def test_convergence_is_no_question_when_there_is_nothing_to_quantize(

@@ -1,15 +1,18 @@
 """Of a model that is too large for one message, a pass sees the graph; the weights stay in their file."""
 
 from pathlib import Path
+from typing import Literal
 
 import onnx
 import onnx_text
 import pretrained_models
+import pytest
 
+from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model import model_file
 from gauntlet.onnx_model.model_file import read_graph
-from tasks.optimize.in_memory_pass import inputs_to_weights, weights_to_inputs
-from tasks.optimize.verified_pass import ChainState
+from tasks.optimize.in_memory_pass import InMemoryPass, inputs_to_weights, weights_to_inputs
+from tasks.optimize.verified_pass import ChainState, PassVerifier
 
 
 def test_weights_are_given_back_as_far_as_anything_reads_them() -> None:
@@ -35,6 +38,25 @@ def test_weights_are_given_back_as_far_as_anything_reads_them() -> None:
     inputs_to_weights(graph, weights)
     assert [value.name for value in graph.input] == ["x"]
     assert [tensor.name for tensor in graph.initializer] == ["small", "inner"]
+
+
+class Breaks(InMemoryPass):
+    """A pass that fails on every model, as optimizers do on operators that they do not know."""
+
+    kind: Literal["breaks"] = "breaks"
+
+    def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        raise AttributeError("'NoneType' object has no attribute 'opset_import'")
+
+
+@pytest.mark.parametrize(("domain", "outcome"), [("ai.onnx.ml", "unchanged"), ("other", "rejected")])
+def test_graph_of_trees_alone_has_nothing_for_a_pass(tmp_path: Path, domain: str, outcome: str) -> None:
+    graph = f"(float[n,2] x) => (float[n,2] y) {{ y = {domain}.Scaler(x) }}"
+    onnx.save(
+        onnx.parser.parse_model(f'<ir_version: 3, opset_import: ["{domain}" : 1]> g {graph}'), tmp_path / "m.onnx"
+    )
+    verifier = PassVerifier(cases={}, numerics=Tolerances(), max_slowdown=0.1, signature=None)
+    assert verifier.verify(Breaks(), tmp_path / "m.onnx", tmp_path / "after.onnx").outcome == outcome
 
 
 def test_file_with_weights_is_kept_as_long_as_the_chains_model_names_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from gauntlet.datasets.splits import read_npz_split
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from wings.python_api.objects import model_file, read_samples, samples_file
@@ -158,6 +159,53 @@ def test_input_of_that_name_is_no_label(store: Store, tmp_path: Path) -> None:
     TABLE.rename(columns={"b": "y"})[["a", "y"]].to_csv(tmp_path / "x.csv", index=False)
     stored = read(samples_file(tmp_path / "x.csv", str(tmp_path / "two.onnx"), store))
     assert stored == {"a": X[:, 0].tolist(), "y": X[:, 1].tolist()}
+
+
+def with_input_of_labels(folder: Path) -> str:
+    text = "m (float[n,4] x, int64[n,1] labels) => (float[n,4] y) { f = Cast<to = 1>(labels) y = Mul(x, f) }"
+    onnx.save(onnx_text.model(text), folder / "m.onnx")
+    return str(folder / "m.onnx")
+
+
+@pytest.mark.parametrize("given", [{"labels": Y}, {"labels": Y, "input:labels": Y[::-1]}])
+def test_input_called_labels_is_told_from_the_truth(store: Store, tmp_path: Path, given: dict[str, Any]) -> None:
+    np.savez(tmp_path / "x.npz", x=X, **given)
+    file = samples_file(tmp_path / "x.npz", with_input_of_labels(tmp_path), store)
+    split = read_npz_split(Path(str(file)))
+    assert split.inputs["labels"].tolist() == [*given.values()][-1].tolist()
+    assert (split.labels is None) == (len(given) == 1)
+    assert read_npz_split(split.save(tmp_path, "again")).inputs.keys() == {"x", "labels"}
+
+
+def test_columns_of_inputs_with_one_value_a_row_are_in_their_shape(store: Store, tmp_path: Path) -> None:
+    text = "m (string[n,1] labels, float[n,1] age) => (string[n,1] y) { y = Identity(labels) z = Abs(age) }"
+    onnx.save(onnx_text.model(text), tmp_path / "m.onnx")
+    table = pd.DataFrame({"labels": list("uvwuvw"), "age": X[:, 0], "target": Y})
+    assert read(samples_file(table, str(tmp_path / "m.onnx"), store)) == {
+        "input:labels": [[letter] for letter in "uvwuvw"],
+        "age": X[:, :1].tolist(),
+        "labels": Y.tolist(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (TABLE.assign(b=["1", "2", "oops", "4", "5", "6"]), "column 'b' holds texts, such as 'oops' in row 3, and"),
+        (TABLE.assign(query=Y), "5 columns (a, b, c, d, query), but the model's input 'values' takes 4. Fix: leave"),
+    ],
+)
+def test_table_that_is_no_matrix_of_the_input_is_refused_by_column(
+    model: str, store: Store, table: pd.DataFrame, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        samples_file(table, model, store)
+
+
+def test_missing_column_of_an_input_names_the_users_file(store: Store, tmp_path: Path) -> None:
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ConfigError, match=r"t\.csv is not read as samples: no input 'x'; found: a, b, c, d\. Fix:"):
+        samples_file(tmp_path / "t.csv", with_input_of_labels(tmp_path), store)
 
 
 def test_batches_without_any_are_refused(model: str, store: Store) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flows.cli.main import main
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
 from wings.python_api.objects import samples_file
@@ -54,21 +53,6 @@ def test_table_without_a_column_of_the_fit_is_refused(model: str, tmp_path: Path
 def test_table_with_other_names_is_taken_in_its_own_order(model: str, tmp_path: Path) -> None:
     arrays = stored(X.set_axis(["one", "two", "three"], axis=1), model, tmp_path)
     np.testing.assert_allclose(arrays["input"], X.to_numpy())
-
-
-def test_first_line_of_the_guide_finds_model_and_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
-    guide = Path(__file__).parents[3] / "docs" / "how-to" / "bring-a-model.md"
-    line = next(line for line in guide.read_text().splitlines() if line.startswith(".venv/bin/gauntlet run "))
-    monkeypatch.chdir(tmp_path)
-    X.assign(target=Y).to_csv("iris.csv", index=False)
-    skops.dump(linear.LogisticRegression().fit(X, Y), "iris.skops")
-    assert main(["validate", *line.split()[2:]]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "60 in iris.csv, with labels" in out
-    assert "classification, 2 classes" in out
 
 
 def test_table_beside_its_labels_is_put_in_order_too(model: str, tmp_path: Path) -> None:
