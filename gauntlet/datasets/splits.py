@@ -163,7 +163,7 @@ def read_npz_split(path: Path) -> ArraySplit:
     lengths = {shape[0] if shape else None for shape in shapes.values()}
     if len(lengths) != 1 or lengths <= {None, 0}:
         raise StageError(
-            f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}. Fix: save a row a sample in each"
+            f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}. Fix: save one row a sample"
         )
     truth = {name: _checked_labels(path, name, labels) for name, labels in truth.items()}
     labels = truth.pop(LABELS, None)
