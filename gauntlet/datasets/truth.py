@@ -140,7 +140,7 @@ def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.fl
 def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | list[str]:
     """Return the labels that have no name, sorted."""
     if task == "text":
-        return sorted(set("".join(labels.tolist())) - set(names))
+        return sorted(set("".join(labels.tolist())) - set("".join(names)))
     if task in NUMBERS:
         return []
     if task == "detection":
