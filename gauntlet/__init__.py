@@ -173,14 +173,13 @@ def load(bundle: str | Path, *, threads: int | None = None, provider: str | None
     ```
 
     Where that target cannot run here, ONNX Runtime does, and a warning says why. `threads` are those of the session, by
-    default the winner's in the race. `provider` is an execution provider of ONNX Runtime in place of that target, such
-    as `cuda`; golden outputs are compared there first.
+    default the winner's in the race. `provider` is an execution provider in place of that target, such as `cuda`.
 
     Raises:
         ConfigError: when it is no bundle, when a file in it is damaged, or when it lacks a signature that
             `GAUNTLET_TRUSTED_KEYS` asks for, or when the provider cannot run here.
         StageError: when the runtime rejects the model, the model rejects this processor, or the provider's outputs
-            are not the golden ones.
+            are not golden.
     """
     from gauntlet.bundle.loading import load_bundle
 
