@@ -61,9 +61,9 @@ class Predictor:
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
         self._threads, self._overrides = threads, overrides
-        how = {"threads": threads, "overrides": overrides}
-        opened = open_raced(self.contract, bundle.model, provider=provider, **how)
-        self.session, self.not_as_raced = opened
+        self.session, self.not_as_raced = open_raced(
+            self.contract, bundle.model, provider=provider, threads=threads, overrides=overrides
+        )
 
     def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
