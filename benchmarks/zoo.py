@@ -57,6 +57,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
         verdict, detail = compared(model, winner_of(report, home).file)
         if model.says not in log.read_text():
             verdict, detail = "silent", f"the run does not say {model.says}"
+        if model.task and model.task != problem:
+            verdict, detail = "misjudged", f"its problem is {model.task}"
     except StageError as error:
         verdict, detail = refused(model, f"{log.read_text()} {error}")
     except Exception as error:  # what a user would see as a traceback

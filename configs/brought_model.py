@@ -134,7 +134,7 @@ def _search(model: Path | None) -> dict[str, Any]:
         "quantize": "auto",
         "benchmark": {"deploy_targets": "auto"},
         # A model from outside is the reference, however accurate it is.
-        "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
+        "evaluate": {"min_accuracy": 0, "min_score": None, "min_recall": 0, "max_generalization_gap": 1},
     }
 
 

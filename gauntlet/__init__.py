@@ -164,7 +164,7 @@ def diagnose(model: Any, data: Any = None, *, home: str | Path | None = None, **
     return _function("diagnose")(model, data, home=home, **options)
 
 
-def load(bundle: str | Path, *, threads: int | None = None) -> "Predictor":
+def load(bundle: str | Path, *, threads: int | None = None, provider: str | None = None) -> "Predictor":
     """Return a bundle's model, ready to predict, on the target that it won on.
 
     ```python
@@ -173,16 +173,17 @@ def load(bundle: str | Path, *, threads: int | None = None) -> "Predictor":
     ```
 
     Where that target cannot run here, ONNX Runtime does, and a warning says why. `threads` are those of the session, by
-    default the winner's in the race.
+    default the winner's in the race. `provider` is an execution provider in place of that target, such as `cuda`.
 
     Raises:
         ConfigError: when it is no bundle, when a file in it is damaged, or when it lacks a signature that
-            `GAUNTLET_TRUSTED_KEYS` asks for.
-        StageError: when the runtime rejects the model, or the model rejects this processor.
+            `GAUNTLET_TRUSTED_KEYS` asks for, or when the provider cannot run here.
+        StageError: when the runtime rejects the model, the model rejects this processor, or the provider's outputs
+            are not golden.
     """
     from gauntlet.bundle.loading import load_bundle
 
-    return load_bundle(Path(bundle), threads=threads)
+    return load_bundle(Path(bundle), threads=threads, provider=provider)
 
 
 def _function(name: str) -> Any:

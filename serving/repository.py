@@ -12,6 +12,7 @@ from typing import Literal
 from starlette.requests import Request
 
 from gauntlet.bundle.bundle import MANIFEST, Bundle
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import PipelineError
 from gauntlet.request_log.log_format import is_in_share
 from serving.errors import LoadFailed, NotFound, NotReady
@@ -59,11 +60,11 @@ class Repository:
         limits: Limits,
         *,
         folder: Path | None = None,
-        threads: int | None = None,
+        opened: Callable[[Bundle], Predictor] = Predictor,
         embeds: bool = False,
     ) -> None:
         self.metrics, self.limits = metrics, limits
-        self._folder, self._threads, self._embeds = folder, threads, embeds
+        self._folder, self._opened, self._embeds = folder, opened, embeds
         self._entries: dict[str, Entry] = {}
 
     def start(self, source: Source, name: str | None = None) -> ServedModel:
@@ -175,7 +176,7 @@ class Repository:
             path = source.path()
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
-        model = ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads, embeds=self._embeds)
+        model = ServedModel.load(path, self.metrics, self.limits, name=name, opened=self._opened, embeds=self._embeds)
         if model.takes_images:
             decoders.start()
         if line := model.predictor.not_as_raced:

@@ -42,6 +42,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
         tls=_tls(options),
         repository=Path(options.repository) if options.repository else None,
         threads=options.threads,
+        provider=options.provider,
         log_level=options.log_level,
         limits=given_limits(Limits, options),
         request_log=_request_log(options),

@@ -75,7 +75,7 @@ class ServedModel:
         limits: Limits,
         *,
         name: str | None = None,
-        threads: int | None = None,
+        opened: Callable[[Bundle], Predictor] = Predictor,
         embeds: bool = False,
     ) -> "ServedModel":
         """Open a bundle, check its digests, warm it up, and compare it with its golden outputs on this processor.
@@ -89,7 +89,7 @@ class ServedModel:
             bundle = Bundle.open(path)
             if damage := next(refusals(bundle), None):
                 raise LoadFailed(f"{path}: {damage}. Fix: make the bundle again, or copy it again")
-            return cls._prove(Predictor(bundle, threads=threads), name or bundle.contract.name, metrics, limits, embeds)
+            return cls._prove(opened(bundle), name or bundle.contract.name, metrics, limits, embeds)
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
 

@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import uvicorn
 from pydantic import Field, InstanceOf
 
+from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.raced_session import execution_provider
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.frozen import Frozen
 from serving.app import make_app
@@ -45,6 +48,7 @@ class ServerConfig(Frozen):
     tls: tuple[Path, Path] | None = Field(None, description="files of the certificate chain and of its key, in PEM")
     repository: Path | None = None
     threads: int | None = Field(None, ge=1)
+    provider: str | None = None
     log_level: str = "info"
     stop_timeout_s: int = Field(30, ge=1)
     limits: Limits = Limits()
@@ -63,18 +67,21 @@ def serve(
     `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
     Raises:
-        ConfigError: when the address, the files for TLS or the folder of the request log cannot be used.
+        ConfigError: when the address, the files for TLS, the provider or the folder of the request log cannot be used.
         GateFailed: when a bundle cannot be served.
     """
     inherited = None if config.fd is None else _inherited(config.fd)
     require_safe(config.tokens, inherited.getsockname()[0] if inherited else config.host)
     tls = _tls(config.tls)
     log_as_json(config.log_level)
+    if config.provider:
+        execution_provider(config.provider)
     start = perf_counter()
     listener = inherited or _listener(config)
     listener.setblocking(False)
     embeds = config.request_log is not None and config.request_log.keeps_embeddings
-    repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads, embeds=embeds)
+    opened = partial(Predictor, threads=config.threads, provider=config.provider)
+    repository = Repository(Metrics(), config.limits, folder=config.repository, opened=opened, embeds=embeds)
     try:
         models = [repository.start(source, name) for source in sources]
     except LoadFailed as error:

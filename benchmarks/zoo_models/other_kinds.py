@@ -29,21 +29,25 @@ two_towers: (float[N,6] query, float[N,9] item) => (float[N,1] y) <float[6,4] u,
 wide_and_deep: (int64[N,2] ids, float[N,4] x) => (float[N,1] y) <float[12,3] e, float[10,1] w> { g = Gather (e, ids) f
   = Flatten (g) c = Concat <axis = 1> (f, x) m = MatMul (c, w) y = Sigmoid (m) }
 
-yolo: (float[N,3,16,16] x) => (float[N,8,16] y) <float[8,3,4,4] w, int64[3] s = {0,8,-1}, int64[2] p = {4,4}> { c =
-  Conv <kernel_shape = [4,4], strides = [4,4]> (x, w) r = Reshape (c, s) b, l = Split <axis = 1> (r, p) e = Exp (b) k
-  = Sigmoid (l) y = Concat <axis = 1> (e, k) }
+yolo: (float[N,3,16,16] x) => (float[N,8,16] y) <float[8,3,4,4] w, int64[3] s = {0,8,-1}, int64[2] p = {4,4}, float
+  side = {16}, float two = {2}> { c = Conv <kernel_shape = [4,4], strides = [4,4]> (x, w) r = Reshape (c, s) d = Mul
+  (r, two) b, l = Split <axis = 1> (d, p) u = Sigmoid (b) e = Mul (u, side) m = Sub (l, two) k = Sigmoid (m) y =
+  Concat <axis = 1> (e, k) }
 
 yolo_nms: (float[1,3,16,16] x) => (float[k,4] boxes, float[k] scores, int64[k] labels) <float[8,3,4,4] w, int64[3] s =
-  {0,8,-1}, int64[2] p = {4,4}, int64[1] most = {5}, float[1] iou = {0.5}, float[1] least = {0.55}, int64 one = {1},
-  int64 two = {2}, int64[1] zero = {0}> { c = Conv <kernel_shape = [4,4], strides = [4,4]> (x, w) r = Reshape (c, s)
-  b, l = Split <axis = 1> (r, p) e = Exp (b) k = Sigmoid (l) t = Transpose <perm = [0,2,1]> (e) n = NonMaxSuppression
-  <center_point_box = 1> (t, k, most, iou, least) labels = Gather <axis = 1> (n, one) i = Gather <axis = 1> (n, two) z
-  = Squeeze (t, zero) boxes = Gather (z, i) scores = GatherND (k, n) }
+  {0,8,-1}, int64[2] p = {4,4}, int64[2] h = {2,2}, int64[1] most = {5}, float[1] iou = {0.5}, float[1] least = {0.55},
+  float side = {16}, float half = {0.5}, int64 one = {1}, int64 two = {2}, int64[1] zero = {0}> { c = Conv
+  <kernel_shape = [4,4], strides = [4,4]> (x, w) r = Reshape (c, s) b, l = Split <axis = 1> (r, p) u = Sigmoid (b) e =
+  Mul (u, side) f, g = Split <axis = 1> (e, h) q = Mul (g, half) low = Sub (f, q) high = Add (f, q) d = Concat <axis =
+  1> (low, high) k = Sigmoid (l) t = Transpose <perm = [0,2,1]> (d) n = NonMaxSuppression (t, k, most, iou, least)
+  labels = Gather <axis = 1> (n, one) i = Gather <axis = 1> (n, two) z = Squeeze (t, zero) boxes = Gather (z, i) scores
+  = GatherND (k, n) }
 
 detr: (float[N,3,16,16] x) => (float[N,5,4] logits, float[N,5,4] boxes) <float[8,3,4,4] w, int64[3] s = {0,8,-1},
-  float[5,8] q, float[8,4] a, float[8,4] b> { c = Conv <kernel_shape = [4,4], strides = [4,4]> (x, w) k = Reshape (c,
-  s) m = MatMul (q, k) p = Softmax (m) t = Transpose <perm = [0,2,1]> (k) o = MatMul (p, t) logits = MatMul (o, a) d =
-  MatMul (o, b) boxes = Sigmoid (d) }
+  float[5,8] q, float[8,4] a, float[8,4] b, float[4] rare = {0,0,0,1}, float four = {4}> { c = Conv <kernel_shape =
+  [4,4], strides = [4,4]> (x, w) k = Reshape (c, s) g = MatMul (q, k) f = Mul (g, four) p = Softmax (f) t = Transpose
+  <perm = [0,2,1]> (k) o = MatMul (p, t) e = MatMul (o, a) logits = Add (e, rare) d = MatMul (o, b) boxes = Sigmoid
+  (d) }
 
 gpt: (int64[N,T] tokens) => (float[N,T,12] logits) <float[12,8] e, float[8,8] q, float[8,8] k, float[8,12] h> { x =
   Gather (e, tokens) a = MatMul (x, q) b = MatMul (x, k) t = Transpose <perm = [0,2,1]> (b) s = MatMul (a, t) shape =
@@ -136,6 +140,16 @@ categories: (string[N] x) => (float[N,3] y) <float[4,3] w> { i = ai.onnx.ml.Labe
 """
 KINDS = {name: graph for name, _, graph in (block.partition(": ") for block in TEXTS.strip().split("\n\n"))}
 """By name: the graph."""
+OWN: dict[str, str] = {
+    **dict.fromkeys(("yolo", "yolo_nms", "detr"), "detection"),
+    **dict.fromkeys(("speech", "sentiment"), "classification"),
+    "class_map": "segmentation",
+    "embedding": "embedding",
+    "line_reader": "text",
+}
+"""The problem that each must be judged by; all others by their values, as arrays."""
+NAMED = ("line_reader", "key_points", "forecaster")
+"""Whose problem the user names: few characters, maps like masks, and values whose sum is constant, as logits'."""
 
 
 def written(text: str) -> onnx.ModelProto:
@@ -169,9 +183,11 @@ def _kind(name: str, folder: Path, spoil: str = "") -> ZooModel:
     """Write a model; with spoiled labels, the run must say so, or refuse them."""
     proto, path = written(KINDS[name]), folder / "model.onnx"
     onnx.save(proto, path)
-    made = with_samples(path, partial(drawn, proto), partial(run_file, path), words=())
+    task = OWN.get(name, "arrays")
+    words = ("--task", task) if name in NAMED else ()
+    made = with_samples(path, partial(drawn, proto), partial(run_file, path), words=words)
     if not spoil:
-        return made
+        return replace(made, task=task)
     classes = run_file(path, made.seen)[0].argmax(axis=1).astype(np.int64)
     made.seen["labels"] = LABELS[spoil](classes)
     return (

@@ -28,6 +28,7 @@ class ZooModel:
         words: further words of the command line.
         refusal: part of the reason for which it is refused; empty if it is not.
         says: what the run must say of its samples; empty for nothing.
+        task: the problem that it must be judged by; empty for any.
     """
 
     source: Path
@@ -37,6 +38,7 @@ class ZooModel:
     words: tuple[str, ...] = ()
     refusal: str = ""
     says: str = ""
+    task: str = ""
 
 
 def with_samples(

@@ -20,12 +20,17 @@ TRUSTED_KEYS = "GAUNTLET_TRUSTED_KEYS"
 """Environment variable: files of public keys, separated as in PATH; where it is set, only signed bundles are used."""
 
 
-def load_bundle(path: Path, *, threads: int | None = None) -> Predictor:
+def load_bundle(path: Path, *, threads: int | None = None, provider: str | None = None) -> Predictor:
     """See `gauntlet.load`."""
     bundle = Bundle.open(path)
     for line in refusals(bundle):
         raise ConfigError(f"{path}: {line}. Fix: copy the bundle again, or make it anew with: gauntlet bundle RUN")
-    predictor = Predictor(bundle, threads=threads)
+    predictor = Predictor(bundle, threads=threads, provider=provider)
+    if provider and bundle.golden().outputs:
+        worst, allowed = max(golden_differences(predictor), key=_error), predictor.contract.golden_tolerance
+        if not _error(worst) <= allowed:
+            apart = f"output {worst.output!r} differs from its golden values by {_error(worst):.3g} of the largest"
+            raise StageError(f"{path}: on {provider}, {apart}; allowed: {allowed:.3g}. Fix: choose another provider")
     if predictor.not_as_raced:
         logging.getLogger("gauntlet").warning(predictor.not_as_raced)
     return predictor
@@ -53,6 +58,10 @@ class GoldenDifference(Frozen):
     output: str
     max_abs_error: Number
     max_rel_error: Number = Field(description="over the largest magnitude of the golden output")
+
+
+def _error(difference: GoldenDifference) -> float:
+    return math.inf if math.isnan(difference.max_rel_error) else difference.max_rel_error
 
 
 def golden_differences(predictor: Predictor) -> tuple[GoldenDifference, ...]:

@@ -43,15 +43,16 @@ THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 class Predictor:
     """Preprocesses, runs the model, and decodes its outputs as the contract says.
 
-    The model runs as it won the race: on the contract's target, in its session. `threads` overrides the session's; by
-    default it is the winner's number, or all that this process may use where these are fewer. Where it runs otherwise,
-    `not_as_raced` says why in one line.
+    The model runs as it won the race: on the contract's target, in its session, or on an execution `provider`.
+    `threads` overrides the session's; by default it is the winner's number, or all that this process may use where
+    these are fewer. Where it runs otherwise, `not_as_raced` says why in one line.
 
     Raises:
+        ConfigError: when the provider is unknown, or cannot run here.
         StageError: when the runtime rejects the model, or the model rejects this processor.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+    def __init__(self, bundle: Bundle, *, threads: int | None = None, provider: str | None = None) -> None:
         self.bundle, self.contract, self.signature = bundle, bundle.contract, bundle.contract.signature
         self.problem = problem_of(self.signature)
         if isinstance(self.problem, Classification):
@@ -60,8 +61,9 @@ class Predictor:
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
         self._threads, self._overrides = threads, overrides
-        opened = open_raced(self.contract, bundle.model, threads=threads, overrides=overrides)
-        self.session, self.not_as_raced = opened
+        self.session, self.not_as_raced = open_raced(
+            self.contract, bundle.model, provider=provider, threads=threads, overrides=overrides
+        )
 
     def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""

@@ -8,43 +8,75 @@ from pathlib import Path
 from typing import Any
 
 from gauntlet.bundle.contract import Contract
-from gauntlet.core.errors import PipelineError, StageError, one_line
+from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
 from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
-from gauntlet.targets import by_name
+from gauntlet.targets import by_name, default_targets
+from gauntlet.targets.base import BaseTarget
 from gauntlet.targets.environments import folder, missing
-from gauntlet.targets.ort import OrtCpu
+from gauntlet.targets.ort import OrtCpu, OrtTarget
 
 
 def open_raced(
     contract: Contract,
     model: Path,
     *,
+    provider: str | None = None,
     threads: int | None = None,
     overrides: Mapping[str, str | int | bool] | None = None,
 ) -> tuple[Any, str]:
     """Return what runs the model: the engine of the contract's target, or a session of ONNX Runtime on the processor.
 
     Where the target cannot run here, it is the session, with a line that says why; otherwise the line is empty.
+    With `provider`, it is that execution provider of ONNX Runtime instead, or nothing.
 
     Args:
         contract: names the target.
         model: the ONNX file.
+        provider: its name, as `execution_provider` takes it.
         threads: by default all that this process may use.
         overrides: settings of the session, by the names of ONNX Runtime's SessionOptions.
 
     Raises:
+        ConfigError: when the provider is unknown, or cannot run here.
         StageError: when ONNX Runtime rejects the model, or the model rejects this processor.
     """
     line = ""
-    if contract.session is None and contract.target != OrtCpu().name:
+    if provider and (target := execution_provider(provider).name) != contract.target:
+        line = f"{contract.name} won on {contract.target}; on {target}, its speed was not proven"
+    if provider and target != OrtCpu().name:
+        return _engine(target, model, threads or usable_threads()), line
+    if not provider and contract.session is None and contract.target != OrtCpu().name:
         try:
             return _engine(contract.target, model, threads or usable_threads()), ""
         except (PipelineError, ImportError) as error:
             line = f"{contract.name} won on {contract.target}, which cannot run here: {one_line(error)}. "
             line += "It runs in ONNX Runtime on the processor, where its speed was not proven"
     return open_session(model, threads=threads, overrides=overrides), line
+
+
+def execution_provider(name: str) -> BaseTarget:
+    """Return the target of an execution provider: `cuda`, `CUDAExecutionProvider`, `tensorrt-f16`, ...
+
+    Raises:
+        ConfigError: when there is none of this name, or it cannot run here.
+    """
+    known = {target.name.removeprefix("ort-"): target for target in default_targets() if isinstance(target, OrtTarget)}
+    known = {short: target for short, target in known.items() if target.environment is None}
+    short = name.lower().removesuffix("executionprovider")
+    target = known.get(short) or next((t for t in known.values() if t.kind == f"ort-{short}"), None)
+    if target is None:
+        raise ConfigError(f"--provider {name}: unknown; known: {', '.join(known)}")
+    if why := _unavailable(target):
+        here = ", ".join(short for short, other in known.items() if not _unavailable(other))
+        raise ConfigError(f"--provider {name}: it cannot run here: {why}. Fix: choose one that can: {here}")
+    return target
+
+
+def _unavailable(target: BaseTarget) -> str | None:
+    why: str | None = importlib.import_module(target.engine).unavailable_reason(target.engine_options())
+    return why
 
 
 def _engine(name: str, model: Path, threads: int) -> Engine:

@@ -169,7 +169,9 @@ def read_npz_split(path: Path) -> ArraySplit:
         raise StageError(f"{path}: no input; save one array per input under its name, and optionally 'labels'")
     lengths = {shape[0] if shape else None for shape in shapes.values()}
     if len(lengths) != 1 or lengths <= {None, 0}:
-        raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}")
+        raise StageError(
+            f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}. Fix: save one row a sample"
+        )
     truth = {name: _checked_labels(path, name, labels) for name, labels in truth.items()}
     labels = truth.pop(LABELS, None)
     if truth and labels is None:
@@ -195,14 +197,13 @@ def input_name(array: str) -> str:
 
 def _checked_labels(path: Path, name: str, labels: Array) -> Array:
     labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
-    if labels.dtype.kind == "f" and (missing := np.flatnonzero(np.isnan(labels).reshape(len(labels), -1).any(1))).size:
-        raise StageError(
-            f"{path}: {name} are missing (NaN) for {missing.size} of {len(labels)} samples, the first is sample "
-            f"{missing[0] + 1}. Fix: leave out these samples"
-        )
-    if labels.dtype.kind not in "iufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
+    if labels.dtype.kind == "f" and not (known := np.isfinite(labels)).all():
+        missing = int((~known).reshape(len(labels), -1).any(axis=1).sum())
+        what = f"{name} of {missing} of {len(labels)} samples are NaN or infinite"
+        raise StageError(f"{path}: {what}. Fix: leave out samples without a label, or all {name}")
+    if labels.dtype.kind not in "iufU":
         raise StageError(
             f"{path}: {name} are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "
-            "finite numbers, or texts, shape (samples, ...)"
+            "numbers, or texts, shape (samples, ...)"
         )
     return labels.astype(np.int64, copy=False) if labels.dtype.kind in "iu" else labels

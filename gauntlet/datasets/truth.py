@@ -113,8 +113,11 @@ def label_names(task: Task, defaults: tuple[str, ...], labels: Mapping[Path, Arr
     for path, array in labels.items():
         if wrong := _unnamed(task, array, names):
             allowed = f"data.labels names {len(names)} {'characters' if task == 'text' else 'classes'}"
-            allowed += "" if task == "text" else f", so 0 to {len(names) - 1} are allowed"
+            allowed += "" if task == "text" or not names else f", so 0 to {len(names) - 1} are allowed"
             fix = "number the classes from 0" + (", or save their names, as texts" if task == "classification" else "")
+            if task == "multi-label" and array.shape[1] == len(names):
+                allowed, fix = "each of several classes is 0 or 1", f"save {FORMS[task][2]}"
+            fix += "; leave out samples without a label" if -1 in wrong else ""
             raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}. Fix: {fix}")
     return names
 
@@ -143,7 +146,7 @@ def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.fl
 def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | list[str]:
     """Return the labels that have no name, sorted."""
     if task == "text":
-        return sorted(set("".join(labels.tolist())) - set(names))
+        return sorted(set("".join(labels.tolist())) - set("".join(names)))
     if task in NUMBERS:
         return []
     if task == "detection":

@@ -235,7 +235,7 @@ def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, pr
     is_float, counted, share = expected.dtype.kind == "f", "equal values", None
     if alike is not None and not expected.size:
         counted, share = "samples for which the FP32 model returns anything", 0.0
-    elif alike is not None:
+    elif alike is not None and (is_float or not predicted):
         counted = "samples of equal length (in integers, of equal values, too)"
         share = float(alike.mean()) if is_float else top1_agreement(one, other)
     elif not is_float and not predicted:

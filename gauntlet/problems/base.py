@@ -18,6 +18,8 @@ from gauntlet.problems.prediction import Prediction, with_caption
 
 CHUNK_VALUES = 10_000_000
 MIN_CONFIDENCE = 0.5
+LEAST_SKILL = 0.1
+"""Of what chance lacks of a perfect score, as Cohen's kappa counts it: what labels must show to judge a loss."""
 LOST_SHARE = 0.6
 """Of what a reference expects to lose by its own probabilities, the share that is really lost: networks are too sure of
 themselves, and what a reference gets wrong cannot be lost. Measured on twelve problems (`benchmarks/wrong_passes`)."""
@@ -156,15 +158,17 @@ class Problem(ABC):
         return "every prediction is the same" if len(before) and not (before != before[:1]).any() else ""
 
     def beats_chance(self, predictions: Array, truth: Array, *, seed: int = 0) -> bool:
-        """Return whether predictions fit the truth better than its samples in every one of 19 random orders.
+        """Return whether predictions fit the truth clearly better than its samples in every one of 19 random orders.
 
-        That happens by chance in 5 % of the cases (a permutation test: Good, Permutation Tests, 2000).
+        Better at all is 5 % of the cases by chance (a permutation test: Good, Permutation Tests, 2000). `LEAST_SKILL`
+        asks for more: labels in another unit correlate, too, but nothing is lost on them that a model could lose.
         """
         rng, count = np.random.default_rng(seed), min(len(truth), self.chance_samples)
         chosen = rng.choice(len(truth), count, replace=False)
         predicted, expected = predictions[chosen], truth[chosen]
         scores = [self.score(predicted, rng.permutation(expected))[self.metric] for _ in range(19)]
-        return self.score(predicted, expected)[self.metric] > max(scores)
+        chance = max(0.0, *scores)
+        return self.score(predicted, expected)[self.metric] > chance + LEAST_SKILL * (1 - chance)
 
     def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> PairedChange:
         """Return the drop of the primary metric between two sets of predictions, with its 95 % interval.

@@ -73,7 +73,7 @@ def evaluate(
             history,
             train_score=train.get(problem.metric),
             test_score=scores[problem.metric],
-            wanted_score=config.min_accuracy if is_classification else config.min_score,
+            wanted_score=config.min_accuracy if is_classification else config.min_score or 0,
             max_gap=config.max_generalization_gap,
         ),
     )
@@ -91,18 +91,19 @@ def evaluate(
         checks = (*_class_checks(config, facts), fit)
         return Report(facts=facts, checks=checks, artifacts=artifacts | images)
     detail, fix = f"{problem.metric} on the test samples", "train longer or on more data, or lower evaluate.min_score"
-    score = Check.of("evaluate.min_score", facts.accuracy, ">=", config.min_score, detail, fix)
+    limit = config.min_score
+    score = () if limit is None else (Check.of("evaluate.min_score", facts.accuracy, ">=", limit, detail, fix),)
     if counts := problem.class_counts(stored["test"], stored["test_labels"]):
         facts = facts.replace(classes=tuple(RankedClassScore(**dict(s)) for s in counts.scores(signature.labels)))
     classes = _worst_class_checks(config, facts, config.recall_limit(signature.task), "look at drawings of this class")
-    return Report(facts=facts, checks=(score, *classes, *_gap_checks(config, facts), fit), artifacts=artifacts)
+    return Report(facts=facts, checks=(*score, *classes, *_gap_checks(config, facts), fit), artifacts=artifacts)
 
 
 def _labels_check(problem: Problem, predictions: Array, truth: Array) -> Check:
-    """Warn of labels that the model does not predict better than it predicts them in a random order."""
-    detail = f"{problem.metric} is no better on the test labels than on the same labels in random orders"
-    fix = "check that the labels are those of these samples, in the model's order of classes; until then, candidates "
-    fix += "are judged by their agreement with the FP32 model"
+    """Warn of labels that the model predicts hardly better than it predicts them in a random order."""
+    detail = f"{problem.metric} is hardly better on the test labels than on the same labels in random orders"
+    fix = "check that the labels are those of these samples, in the model's unit or order of classes; until then, "
+    fix += "candidates are judged by their agreement with the FP32 model"
     fit = problem.beats_chance(predictions, truth)
     return Check.of("evaluate.labels_fit", int(fit), "==", 1, "" if fit else detail, fix, severity="warning")
 

@@ -113,7 +113,7 @@ class EvaluateConfig(Frozen):
 
     everyday: ClassVar = {"min_accuracy": 0.9, "min_score": 0.6}
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
-    min_score: float = Field(0.0, le=1, description="of another problem: its primary metric on the test samples")
+    min_score: float | None = Field(0.0, le=1, description="of another problem: its primary metric; null: any")
     min_recall: float | None = Field(
         None,
         ge=0,

@@ -42,6 +42,8 @@ def add_commands(commands: Commands) -> None:
     join.add_argument("--boxes", required=True, metavar="NAME", help=corners)
     replaced = "output of the detector that becomes the reader's class"
     join.add_argument("--classes", metavar="NAME", help=replaced)
+    ordered = "also give a text: boxes in the order of this edge"
+    join.add_argument("--text", choices=["left", "top"], help=ordered)
     shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
     inspect = add("inspect", "inspect_command:inspect_model", shows)
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")

@@ -29,7 +29,7 @@ def join(options: argparse.Namespace) -> int:
     target = Path(options.output)
     _require_new(target, options.detector, options.reader)
     files = Path(options.detector), Path(options.reader)
-    _show(join_models(*files, target, options.boxes, options.classes), "the two")
+    _show(join_models(*files, target, options.boxes, options.classes, options.text), "the two")
     return 0
 
 

@@ -54,7 +54,7 @@ def predict(options: argparse.Namespace) -> int:
     if options.out and not arrays:
         raise ConfigError("--out: it holds the outputs for an .npz file; for images use --json")
     sources = [] if arrays else [_existing(name) for name in options.inputs]
-    predictor = gauntlet.load(options.bundle, threads=options.threads)
+    predictor = gauntlet.load(options.bundle, threads=options.threads, provider=options.provider)
     if arrays:
         return _predict_arrays(predictor, Path(arrays[0]), options)
     if not predictor.takes_images:

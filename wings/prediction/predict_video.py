@@ -26,7 +26,7 @@ def predict_video(options: argparse.Namespace) -> int:
     drawn = Path(options.draw) if options.draw else None
     if drawn is not None and Path(source).exists() and drawn.resolve() == Path(source).resolve():
         raise ConfigError(f"--draw {drawn}: it is the video itself; choose another file")
-    predictor = gauntlet.load(options.bundle, threads=options.threads)
+    predictor = gauntlet.load(options.bundle, threads=options.threads, provider=options.provider)
     video = predict_frames(predictor, source, frames=options.frames, timeout_s=options.timeout or SILENCE_S)
     show = _print_json if options.json else _line_printer()
     with ExitStack() as files:

@@ -1,4 +1,4 @@
-"""A text per sample, read from scores by position: connectionist temporal classification (CTC)."""
+"""A text per sample: scores by position (connectionist temporal classification, CTC), numbers of labels, or strings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,9 @@ class TextPrediction(Prediction):
 
 @dataclass(frozen=True)
 class Text(Problem):
-    """Scores of each character by position, shape (n, positions, 1 + labels), or the texts themselves.
+    """Scores of each character by position, shape (n, positions, 1 + labels), or decoded texts.
+
+    A decoder in the graph returns strings, shape (n,), or numbers of labels, shape (n, positions): others are padding.
 
     Of a model whose batch is the second axis, called once a sample, they have shape (n, positions, 1, 1 + labels).
 
@@ -49,6 +51,9 @@ class Text(Problem):
         output = by_position(output)
         if output.dtype.kind == "U":
             return output.reshape(len(output)) if output.size == len(output) else None
+        if output.dtype.kind in "iu" and output.ndim == 2 and (labels := self.signature.labels):
+            known = range(len(labels))
+            return np.array(["".join(labels[i] for i in row if i in known) for row in output.tolist()], np.str_)
         if output.dtype.kind != "f" or output.ndim != 3 or output.shape[2] != len(self.signature.labels) + 1:
             return None
         return np.array([self._text(row) for row in output.argmax(axis=2).tolist()], np.str_)
@@ -59,9 +64,13 @@ class Text(Problem):
         return "".join(labels[c - 1] for c in changes)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
-        """Return per sample: edits from prediction to truth, characters of the truth, whether both are equal, and 1."""
+        """Return per sample: edits to the truth, its characters, the same of words, whether both are equal, and 1."""
         pairs = list(zip(predictions.tolist(), truth.tolist(), strict=True))
-        rows = [(edit_distance(text, label), len(label), text == label, 1) for text, label in pairs]
+        rows = [
+            (edit_distance(text, label), len(label), edit_distance(text.split(), words), len(words), text == label, 1)
+            for text, label in pairs
+            for words in [label.split()]
+        ]
         return np.array(rows, np.float64)
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
@@ -105,9 +114,9 @@ class Text(Problem):
         return ClassCounts(np.minimum(predicted, actual), predicted, actual)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Return 1 - character error rate, and the share of texts without an error."""
-        right = 1 - ratio(sums[..., 0], sums[..., 1])
-        return {"character_accuracy": right, "exact_match": sums[..., 2] / sums[..., 3]}
+        """Return 1 - character error rate, 1 - word error rate, and the share of texts without an error."""
+        right, words = (1 - ratio(sums[..., i], sums[..., i + 1]) for i in (0, 2))
+        return {"character_accuracy": right, "word_accuracy": words, "exact_match": sums[..., 4] / sums[..., 5]}
 
 
 def by_position(scores: Array) -> Array:
@@ -115,7 +124,7 @@ def by_position(scores: Array) -> Array:
     return scores[:, :, 0] if scores.ndim == 4 and scores.shape[2] == 1 else scores
 
 
-def edit_distance(text: str, other: str) -> int:
+def edit_distance(text: Sequence[str], other: Sequence[str]) -> int:
     """Return the least number of insertions, deletions and substitutions (Levenshtein, 1966)."""
     row = list(range(len(other) + 1))
     for i, a in enumerate(text, 1):

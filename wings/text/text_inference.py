@@ -35,6 +35,9 @@ def infer_texts(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
             reason = f"{what}, highest for class 0, the blank, at {share:.0%}; placeholders stand for the characters"
             labels = tuple(chr(FIRST_CHARACTER + index) for index in range(count - 1))
             yield InferredProblem("text", reason, name, labels=labels)
+    for name, array in known.outputs.items() if certain else ():
+        if (array.dtype.kind in "iu" and array.ndim == 2 and known.classes) or array.dtype.kind == "U":
+            yield InferredProblem("text", f"{name} holds decoded texts", name)
 
 
 def explain_undecided(known: Evidence) -> str:

@@ -186,7 +186,9 @@ GOOD, LABELS = np.zeros((4, 3, 4, 4), np.float32), np.zeros(4, np.int64)
         pytest.param({"inputs": GOOD[:0], "labels": LABELS[:0]}, "of one length, got", id="no sample"),
         pytest.param({"inputs": np.float32(1), "labels": LABELS}, "of one length, got", id="scalar inputs"),
         pytest.param({"inputs": GOOD, "labels": np.int64(1)}, "of one length, got", id="scalar labels"),
-        pytest.param({"inputs": GOOD, "labels": LABELS + np.nan}, "finite numbers", id="unknown labels"),
+        pytest.param(
+            {"inputs": GOOD, "labels": LABELS + np.nan}, "labels of 4 of 4 samples are NaN", id="unknown labels"
+        ),
         pytest.param({"inputs": GOOD.astype(object), "labels": LABELS}, "not an .npz file", id="pickled objects"),
     ],
 )

@@ -45,8 +45,9 @@ def test_without_labels_there_is_no_problem_and_no_name() -> None:
     [
         ("classification", np.array([0, 3]), ("a", "b"), r"test.npz: labels \[3\] are out of.*classes, so 0 to 1"),
         ("classification", np.array([-1, 0]), (), r"labels \[-1\] are out of range.* Fix: number the classes from 0"),
+        ("classification", np.array([-1, -1]), (), r"names 0 classes\. Fix: .*; leave out samples without a label"),
         ("classification", np.array([0.5]), (), r"float64\[1\]; data.task classification needs one whole number"),
-        ("multi-label", np.array([[0, 2]]), (), r"labels \[2\] are out of range"),
+        ("multi-label", np.array([[0, 2]]), (), r"labels \[2\] are out of range; each of several classes is 0 or 1"),
         ("multi-label", np.array([[0, 1, 1]]), ("a", "b"), r"data.labels names 2 classes"),
         ("detection", np.array([[[0, 0, 9, 9, 7, 1.0]]]), ("a", "b"), r"labels \[7\] are out of range"),
         ("detection", np.zeros((1, 2, 5)), (), r"labels have 5 columns; data.task detection needs left, top, right"),

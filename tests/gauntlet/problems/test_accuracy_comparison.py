@@ -49,7 +49,18 @@ def test_labels_that_mean_nothing_do_not_decide() -> None:
     refused = blocking(comparison, min_sqnr_db=-100)
     assert list(refused) == ["accuracy.max_accuracy_drop"]
     assert "20 of 200 classes differ" in refused["accuracy.max_accuracy_drop"].detail
-    assert "labels the FP32 model predicts no better than chance" in refused["accuracy.max_accuracy_drop"].detail
+    assert "labels the FP32 model predicts hardly better than chance" in refused["accuracy.max_accuracy_drop"].detail
+
+
+@pytest.mark.parametrize("scale", [1, 1000], ids=["worse than a constant", "in another unit"])
+def test_labels_that_show_hardly_any_loss_do_not_decide(scale: float) -> None:
+    """R² is near or below 0, although the values correlate: a file that loses a tenth would lose nothing there."""
+    values, noise = RNG.normal(size=(2, 300, 1)).astype(np.float32)
+    labels = scale * values + 5
+    signature = CLASSES.replace(task="regression", labels=("y",))
+    comparison = compare_accuracy(Golden({}, {"scores": values}, labels), signature, {"scores": values + 0.3 * noise})
+    assert not comparison.labels_fit
+    assert "accuracy.max_accuracy_drop" in blocking(comparison)
 
 
 def test_labels_that_fit_decide_alone() -> None:

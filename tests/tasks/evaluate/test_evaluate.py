@@ -143,3 +143,16 @@ def test_thousand_classes_with_scores_stay_within_bounds(workspace: Callable[...
     assert len(report.model_dump_json()) < 250_000
     assert len(report.facts.ranking.curves) == 5
     assert all(one.roc_auc is not None for one in report.facts.classes)
+
+
+@pytest.mark.parametrize(("limit", "blocked"), [(0.0, ["min_score"]), (None, [])])
+def test_values_that_do_not_fit_the_labels_stop_only_a_run_with_a_limit(
+    workspace: Callable[..., Workspace], limit: float | None, blocked: list[str]
+) -> None:
+    out, values = workspace(), np.random.default_rng(0).normal(size=(60, 1))
+    np.savez(out.folder / "predictions.npz", test=values, test_labels=values[::-1])
+    signature = SIGNATURE.replace(task="regression", labels=("y",))
+    stored = out.store_file(out.folder / "predictions.npz")
+    report = evaluate(EvaluateConfig(min_score=limit), out, predictions=stored, signature=signature)
+    assert failed(report) == blocked
+    assert not report.checks[-1].passed

@@ -84,6 +84,40 @@ def bilinear(image: np.ndarray, y: float, x: float) -> np.ndarray:
     return np.asarray((1 - fy) * upper + fy * lower)
 
 
+LINES = READER.replace("float[n,6]", "float[n,7,6]").replace("float[6,8] k", "float[8,42] k, int64[3] s = {0, 7, 6}")
+LINES = LINES.replace("z = Gemm<transB = 1>(f, k)", "m = MatMul(f, k)  t = Tanh(m)  z = Reshape(t, s)")
+
+
+@pytest.mark.parametrize(("reader", "edge"), [(READER, "left"), (READER, "top"), (LINES, "top")])
+def test_boxes_are_read_in_order_as_one_text(tmp_path: Path, reader: str, edge: str) -> None:
+    made = parts(tmp_path, reader)
+    found = join_models(made.detector, made.reader, made.joined, "boxes", text=edge)
+    assert next(iter(found.outputs.items())) == ("text", "int64[1, characters]")
+    text, boxes, *_, z = open_session(made.joined).run(None, {"images": images(1)})
+    assert len(boxes) > 3
+    best = z.argmax(axis=-1)[np.argsort(boxes[:, ("left", "top").index(edge)], kind="stable")]
+    expected = best.tolist()
+    if best.ndim == 2:  # the best path of each line
+        pairs = [(row[i - 1] if i else 0, row[i]) for row in expected for i in range(7)]
+        expected = [now - 1 for before, now in pairs if now not in (0, before)]
+    assert text.tolist() == [expected]
+
+
+def test_image_without_boxes_has_an_empty_text(tmp_path: Path) -> None:
+    made = parts(tmp_path)
+    onnx.save(suppressed("apart", most=0), made.detector)
+    join_models(made.detector, made.reader, made.joined, "boxes", text="left")
+    assert open_session(made.joined).run(["text"], {"images": images(1)})[0].shape == (1, 0)
+
+
+def test_text_of_several_images_at_once_is_refused(tmp_path: Path) -> None:
+    made = parts(tmp_path)
+    text = f"d (float[n,3,{SIDE},{SIDE}] images, float[n,5,4] b) => (float[n,5,4] boxes) {{ boxes = Identity(b) }}"
+    onnx.save(onnx_text.model(text), made.detector)
+    with pytest.raises(ConfigError, match="--text needs boxes of one image"):
+        join_models(made.detector, made.reader, made.joined, "boxes", text="left")
+
+
 def test_image_without_boxes_gives_no_rows(tmp_path: Path) -> None:
     made = parts(tmp_path)
     onnx.save(suppressed("apart", most=0), made.detector)
@@ -177,7 +211,7 @@ def scene(digits: np.ndarray, chosen: list[tuple[int, int]]) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def pipeline(folder: Path, *, shift: int = 0) -> Path:
+def pipeline(folder: Path, *, shift: int = 0, words: tuple[str, ...] = ("--classes", "labels")) -> Path:
     """Join the finder and a trained reader of digits, whose classes are shifted."""
     digits = load_digits()
     crops = np.kron(digits.images, np.ones((1, 2, 2))).reshape(len(digits.images), -1) * 15 / 127.5 - 1
@@ -189,7 +223,7 @@ def pipeline(folder: Path, *, shift: int = 0) -> Path:
     grid = [(CELL * x, CELL * y, CELL * (x + 1), CELL * (y + 1)) for y in range(CELLS) for x in range(CELLS)]
     onnx.save(onnx_text.model(FINDER, {"grid": np.array(grid, np.float32)}), folder / "finder.onnx")
     onnx.save(onnx_text.model(text, weights), folder / "reader.onnx")
-    files = ("finder.onnx", "reader.onnx", "pipeline.onnx", "--boxes", "boxes", "--classes", "labels")
+    files = ("finder.onnx", "reader.onnx", "pipeline.onnx", "--boxes", "boxes", *words)
     done = called(folder, "join", *files)
     assert done.returncode == 0, done.stderr
     return folder / "pipeline.onnx"
@@ -245,3 +279,29 @@ def test_scene_is_read_from_image_to_text_by_one_bundle(
         answer = server.post("/v2/models/pipeline/infer", json_request({"image": pixels}))
     outputs = {output["name"]: output["data"] for output in json.loads(answer.body)["outputs"]}
     assert outputs["labels"] == expected
+
+
+@pytest.mark.slow
+def test_line_of_digits_is_judged_by_the_edits_of_its_text(
+    run: Callable[[PipelineConfig], RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits, rng = load_digits(), np.random.default_rng(0)
+    lines = [(int(rng.integers(3)), rng.integers(1000, 1797, rng.integers(1, 4)).tolist()) for _ in range(150)]
+    drawn = [scene(digits.images, [(CELLS * row + i, number) for i, number in enumerate(line)]) for row, line in lines]
+    pixels = np.stack([np.asarray(image, np.float32)[None] / 127.5 - 1 for image in drawn])
+    labels = np.array(["".join(str(digits.target[number]) for number in line) for _, line in lines])
+    np.savez(tmp_path / "samples.npz", image=pixels, labels=labels)
+    (tmp_path / "digits.txt").write_text("\n".join("0123456789"))
+    settings = (*SHORT, "evaluate.min_score=0.6", "optimize=[]", "quantize=[{kind: dynamic}]")
+    for shift in (1, 0):
+        model = pipeline(tmp_path, shift=shift, words=("--text", "left"))
+        values = infer_config(model, tmp_path / "samples.npz", tmp_path / "digits.txt", {}).values
+        report = run(validated(model, values, settings))
+        assert report.metric == "character_accuracy"
+        assert (report.verdict, report.stopped_at) == ("failed" if shift else "passed", "evaluate" if shift else None)
+        model.unlink()
+    assert main(["bundle", "--out", str(tmp_path / "reader.zip")]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "reader.zip"), str(tmp_path / "samples.npz"), "--json"]) == 0
+    read = [json.loads(line)["prediction"]["characters"] for line in capsys.readouterr().out.splitlines()]
+    assert np.mean(np.array(read) == labels) > 0.7

@@ -22,6 +22,38 @@ def test_text_joins_repeats_and_drops_blanks() -> None:
     assert problem("text").predictions(np.eye(4, dtype=np.float32)[path]).tolist() == ["aabc"]
 
 
+PADDING = np.iinfo(np.int64).min
+"""Of outputs whose length depends on the sample."""
+
+
+def test_numbers_of_labels_are_a_text_and_others_are_padding() -> None:
+    found, rows = problem("text", ("the ", "cat", "s")), np.array([[0, 1, 2, PADDING], [1, -1, 7, PADDING]])
+    assert found.predictions(rows).tolist() == ["the cats", "cat"]
+    scores = found.score(found.predictions(rows), np.array(["the cat", "cat"]))
+    assert scores == {"character_accuracy": 0.9, "word_accuracy": pytest.approx(2 / 3), "exact_match": 0.5}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize(("changed", "passes"), [(1, True), (60, False)])
+def test_decoded_texts_of_other_lengths_are_judged_by_their_edits(labelled: bool, changed: int, passes: bool) -> None:
+    """Three characters of twenty are lost in 60 of 200 texts, or in one, which has another length then."""
+    rng, found = np.random.default_rng(0), problem("text")
+    before = np.concatenate([rng.integers(0, 3, (200, 20)), np.full((200, 1), PADDING)], axis=1)
+    before[::2, -1] = 0  # lengths differ from the start
+    after = before.copy()
+    after[1 : 2 * changed : 2, -4:] = PADDING
+    truth = found.predictions(before) if labelled else None
+    signature = found.signature.replace(primary_output="y")
+    comparison = compare_accuracy(Golden({}, {"y": before}, truth), signature, {"y": after})
+    assert all(not check.blocks for check in accuracy_checks(AccuracyLimits(), comparison)) == passes
+
+
+def test_decoded_texts_are_taken_for_texts_where_the_user_says_so() -> None:
+    numbers = {"y": np.zeros((24, 5), np.int64)}
+    assert infer_problem(IMAGE, numbers, task="text", classes=3).primary_output == "y"
+    assert infer_problem(IMAGE, numbers, classes=3).task != "text"
+
+
 @pytest.mark.parametrize(("one", "other", "edits"), [("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)])
 def test_edit_distance_counts_edits(one: str, other: str, edits: int) -> None:
     assert edit_distance(one, other) == edit_distance(other, one) == edits

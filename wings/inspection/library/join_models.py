@@ -26,10 +26,28 @@ AS_BOXES = """as_boxes (boxes, found) => (shaped) {
   shaped = Reshape<allowzero = 1>(found, shape) }"""
 BEST_CLASS = """best_class (scores) => (found) {{
   best = ArgMax<axis = -1, keepdims = 0>(scores) found = Cast<to = {kind}>(best) }}"""
+IN_ORDER = """in_order (boxes, scores) => (best) {{
+  four = Constant<value = int64[2] {{-1, 4}}>() flat = Reshape(boxes, four)
+  first = Constant<value = int64 {{{edge}}}>() edges = Gather<axis = 1>(flat, first) total = Shape(edges)
+  sorted, order = TopK<largest = 0>(edges, total) read = Gather(scores, order)
+  best = ArgMax<axis = -1, keepdims = 0>(read) }}"""
+EACH_BOX = """as_row (best) => (text) { row = Constant<value = int64[2] {1, -1}>() text = Reshape(best, row) }"""
+BEST_PATH = """best_path (best) => (text) {
+  row = Constant<value = int64[2] {1, -1}>() one = Constant<value = int64 {1}>() ones = Constant<value = int64[1] {1}>()
+  zeros = Constant<value = int64[1] {0}>() last = Constant<value = int64[1] {-1}>()
+  blank = Constant<value = int64 {0}>()
+  start = Slice(best, zeros, ones, ones) nothing = Mul(start, blank) rest = Slice(best, zeros, last, ones)
+  before = Concat<axis = 1>(nothing, rest) repeated = Equal(best, before) empty = Equal(best, blank)
+  dropped = Or(repeated, empty) kept = Not(dropped) characters = Compress(best, kept)
+  numbers = Sub(characters, one) text = Reshape(numbers, row) }"""
+"""Of connectionist temporal classification: repeats are joined, and class i + 1 is label i; 0 is no character."""
+TEXT, EDGES = "text", ("left", "top")
 READ, CUT = "reader/", "cut/"
 
 
-def join_models(detector: Path, reader: Path, target: Path, boxes: str, classes: str | None = None) -> CutModel:
+def join_models(
+    detector: Path, reader: Path, target: Path, boxes: str, classes: str | None = None, text: str | None = None
+) -> CutModel:
     """Write one model of both, and compare its parts with the two on random inputs: they must be equal to the bit.
 
     Args:
@@ -39,6 +57,9 @@ def join_models(detector: Path, reader: Path, target: Path, boxes: str, classes:
         boxes: output of the detector: left, top, right and bottom in pixels, shape (boxes, 4) for one image, or
             (n, boxes, 4). Outputs of the reader have these axes in place of their first one.
         classes: output of the detector that becomes the class with the reader's highest score.
+        text: edge by which boxes of the one image of a call are read in order, one of `EDGES`. The numbers of the
+            labels that are read become the first output, `text`, shape (1, characters): the best class of each box,
+            or its best path, where the reader's first output has shape (n, positions, 1 + labels).
 
     Raises:
         ConfigError: when the two do not fit.
@@ -52,6 +73,8 @@ def join_models(detector: Path, reader: Path, target: Path, boxes: str, classes:
     outputs = {value.name: value for value in whole.graph.output}
     if unknown := [name for name in (boxes, *filter(None, [classes])) if name not in outputs]:
         raise ConfigError(f"{detector}: no output {unknown[0]!r}; available: {', '.join(outputs)}")
+    if text is not None and (TEXT in outputs or not _is_one_image(outputs[boxes])):
+        raise ConfigError(f"{detector}: --text needs boxes of one image, (boxes, 4), and no other output {TEXT!r}")
     joined, nodes = onnx.ModelProto(), len(whole.graph.node) + len(second.graph.node)
     joined.CopyFrom(whole)
     joined.ClearField("metadata_props")  # a signature would describe the detector
@@ -61,6 +84,8 @@ def join_models(detector: Path, reader: Path, target: Path, boxes: str, classes:
     _attach(joined, onnx.parser.parse_graph(CUT_OUT.format(height=height, width=width)), CUT, [image, boxes])
     _attach(joined, second.graph, READ, [f"{CUT}crops"])
     _attach_outputs(joined, second.graph, outputs, boxes, classes)
+    if text is not None:
+        _attach_text(joined, second.graph, boxes, EDGES.index(text))
     reason = _difference(whole, second, joined, classes)
     model_file.write_model(joined, target)
     return described(target, joined, nodes, reason)
@@ -116,6 +141,23 @@ def _attach_outputs(joined: Any, reader: Any, outputs: dict[str, Any], boxes: st
         joined.graph.node.add(op_type="Identity", input=[f"{prefix}shaped"], output=[name])
         kind, shape = value.type.tensor_type.elem_type, (*lead, *(tensor_shape(value) or ())[1:])
         joined.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+
+
+def _is_one_image(boxes: Any) -> bool:
+    shape = tensor_shape(boxes) or ()
+    return len(shape) == 2 or shape[:1] == (1,)
+
+
+def _attach_text(joined: Any, reader: Any, boxes: str, edge: int) -> None:
+    """Add the output `text` before all others."""
+    scores, ctc = reader.output[0], len(tensor_shape(reader.output[0]) or ()) == 3
+    _attach(joined, onnx.parser.parse_graph(IN_ORDER.format(edge=edge)), "order/", [boxes, f"{READ}{scores.name}"])
+    _attach(joined, onnx.parser.parse_graph(BEST_PATH if ctc else EACH_BOX), "text/", ["order/best"])
+    joined.graph.node.add(op_type="Identity", input=["text/text"], output=[TEXT])
+    others = [*joined.graph.output]
+    del joined.graph.output[:]
+    added = onnx.helper.make_tensor_value_info(TEXT, onnx.TensorProto.INT64, (1, "characters"))
+    joined.graph.output.extend([added, *others])
 
 
 def _difference(whole: Any, second: Any, joined: Any, classes: str | None) -> str:
