@@ -50,12 +50,13 @@ def largest_number_drop(before: Array, after: Array, labels: Sequence[str], trut
     varying = np.flatnonzero(expected.var(axis=0) > 1e-12 * (expected**2).mean(axis=0))
     if not len(varying):
         return None
-    expected = expected[:, varying]
-    deviations = (expected - expected.mean(axis=0)) ** 2
+    known: Floats = expected[:, varying]
+    deviations: Floats = (known - known.mean(axis=0)) ** 2
     variance: Floats = deviations.mean(axis=0)
-    first, last = ((predicted[:, varying] - expected) ** 2 for predicted in (before, after))
-    drops: Floats = (last - first).mean(axis=0) / variance
-    spread: Floats = ((last - first - drops * deviations) / variance).std(axis=0)
+    first, last = ((predicted[:, varying].astype(np.float64) - known) ** 2 for predicted in (before, after))
+    lost: Floats = (last - first) / variance
+    drops: Floats = lost.mean(axis=0)
+    spread: Floats = (lost - drops * deviations / variance).std(axis=0)
     lows = drops - np.hypot(float(ndtri(1 - RISK / len(varying))) * spread / np.sqrt(count), added_half_width(count))
     worst = int(np.argmax(lows))
     earlier, now = (float(1 - errors[:, worst].mean() / variance[worst]) for errors in (first, last))
