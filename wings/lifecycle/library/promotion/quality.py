@@ -125,11 +125,11 @@ def _comparable(
 
 
 def _own_metric(problem: Problem, before: Array, after: Array, truth: Array | None) -> Quality:
-    drop = problem.largest_class_drop(before, after, truth)
     if truth is not None:
         scores = problem.score(after, truth), problem.score(before, truth)
+        drop = problem.largest_class_drop(before, after, truth)
         return Quality(problem.loss(before, after, truth).widened(), *scores, drop)
-    same = problem.same(before, after)
+    same, drop = problem.same(before, after), problem.largest_class_drop(before, after)
     if same is not None:
         return _agreement(same, drop)
     return Quality(problem.disagreement(before, after), {}, {}, drop)
