@@ -51,7 +51,7 @@ def without_servers_and_races(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shadow_replay, "_race", lambda *_: dict.fromkeys(("champion", "challenger")))
     names = ("batch", "champion_ms", "challenger_ms", "slowdown", "slowdown_low", "slowdown_high", "rounds")
     alike = dict.fromkeys((*names, "timed_requests"), 1) | {"latency": "proven good", "more_rounds": None}
-    monkeypatch.setattr(shadow_replay, "_latency", lambda *_: alike)
+    monkeypatch.setattr(shadow_replay, "latency_facts", lambda *_: alike)
 
 
 @pytest.fixture

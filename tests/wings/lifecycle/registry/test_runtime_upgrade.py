@@ -91,6 +91,7 @@ def test_equal_runtime_passes_and_the_ledger_says_so_and_nothing_else_changes(ch
         "upgrade.max_golden_error",
         "promote.max_accuracy_drop",
         "promote.max_class_drop",
+        "promote.max_ranking_drop",
         "promote.max_slowdown",
         "upgrade.max_memory_growth",
     ]

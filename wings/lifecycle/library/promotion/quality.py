@@ -44,6 +44,8 @@ class Quality(NamedTuple):
     champion: dict[str, float]
     class_drop: ClassDrop | None
     """Of the class that loses most."""
+    ranking: PairedChange | None = None
+    """Of the mean ROC AUC over the classes, with labels."""
 
 
 def quality_drop(
@@ -64,8 +66,8 @@ def quality_drop(
         drop = largest_drop(old, new, classes.tolist(), None if truth is None else true)
         if truth is None:
             return _agreement(before == after, drop)
-        change = pair_accuracies(before == truth, after == truth)
-        return Quality(change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}, drop)
+        change, ranking = pair_accuracies(before == truth, after == truth), _lost_ranking(signatures, outputs, truth)
+        return Quality(change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}, drop, ranking)
     problem, predictions = _comparable(signatures, outputs)
     if predictions is None:
         if truth is not None:
@@ -105,6 +107,18 @@ def _class_names(signature: Signature, outputs: NamedArrays) -> list[str] | None
     if not isinstance(problem, Classification):
         return None
     return [prediction.top[0].label for prediction in problem.decode(outputs)]
+
+
+def _lost_ranking(
+    signatures: tuple[Signature, Signature], outputs: tuple[NamedArrays, NamedArrays], truth: Array
+) -> PairedChange | None:
+    """Return what the challenger loses of the classes' ranking; None where both have other classes, or no scores."""
+    old, new = map(problem_of, signatures)
+    labels = list(old.signature.labels)
+    scores = outputs[0][old.primary_output], outputs[1][new.primary_output]
+    if not labels or old.signature.labels != new.signature.labels or scores[0].shape != scores[1].shape:
+        return None
+    return old.lost_ranking(*scores, np.array([labels.index(name) if name in labels else -1 for name in truth]))
 
 
 def _comparable(

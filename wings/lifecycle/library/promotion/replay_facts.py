@@ -52,6 +52,7 @@ class ReplayFacts(Frozen):
     scores: dict[str, Number] = Field(default_factory=dict, description="the challenger's metrics, with labels")
     champion_scores: dict[str, Number] = Field(default_factory=dict, description="and the champion's")
     class_drop: ClassDrop | None = Field(None, description="of the class that loses most; None without classes")
+    ranking: PairedChange | None = Field(None, description="of the classes' mean ROC AUC, with labels")
     champion: str = Field(description="digest of the champion's bundle")
     source: str = Field(description="where the requests came from")
     requests: int = Field(description="requests that both models have outputs for")
@@ -81,7 +82,8 @@ class ReplayFacts(Frozen):
 def replay_checks(facts: ReplayFacts, limits: ReplayLimits) -> tuple[Check, ...]:
     """Return the checks: each compares the end of the interval that proves the limit to be kept."""
     gained = () if facts.gain is None else (gain_check(facts.gain, facts.gain_source),)
-    return *gained, _quality_check(facts, limits), *class_check(facts.class_drop, limits), _latency_check(facts, limits)
+    by_class = (*class_check(facts.class_drop, limits), *ranking_check(facts.ranking, limits))
+    return *gained, _quality_check(facts, limits), *by_class, _latency_check(facts, limits)
 
 
 def quality_limit(limits: ReplayLimits, *, labeled: bool) -> float:
@@ -122,6 +124,15 @@ def class_check(drop: ClassDrop | None, limits: ReplayLimits) -> list[Check]:
         return []
     fix = "train it on more of this class, or raise --max-class-drop"
     return [Check.of("promote.max_class_drop", drop.drop_low, "<=", limits.max_class_drop, drop.text, fix)]
+
+
+def ranking_check(change: PairedChange | None, limits: ReplayLimits) -> list[Check]:
+    """Return whether no more of the ranking than of the accuracy is proven to be lost; nothing without labels."""
+    if change is None:
+        return []
+    detail = f"mean ROC AUC {change.before:.4f} of the champion, {change.after:.4f} now; at least this drop"
+    fix = "train it for the scores, and not for the predicted class alone"
+    return [Check.of("promote.max_ranking_drop", change.low, "<=", limits.max_accuracy_drop, detail, fix)]
 
 
 def _changed(facts: ReplayFacts) -> str:

@@ -129,18 +129,20 @@ def shadow_replay(
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
         gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
         pair = _prepared(champion, challenger, requests, Path(name), environment)
-        change, scores, champion_scores, class_drop = _quality_drop(pair, requests, Path(name), limits)
+        compared = _quality_drop(pair, requests, Path(name), limits)
         measured = _race(*pair, limits, on_round)
+    change = compared.change
     quality, needed = drop_verdict(change, quality_limit(limits, labeled=requests.truth is not None))
     return ReplayFacts(
         change=change,
-        scores=scores,
-        champion_scores=champion_scores,
+        scores=compared.challenger,
+        champion_scores=compared.champion,
         champion=champion.digest,
         source=requests.source,
         requests=change.n,
         labeled=requests.truth is not None,
-        class_drop=class_drop,
+        class_drop=compared.class_drop,
+        ranking=compared.ranking,
         quality=quality,
         requests_to_resolve=needed,
         gain=gain,
@@ -161,7 +163,7 @@ def gain_of(
     if requests.truth is None:
         raise ConfigError(f"{requests.source}: a gain can only be proven on labeled requests. Fix: add labels")
     pair = _prepared(champion, challenger, requests, folder)
-    return _quality_drop(pair, requests, folder, limits)[0]
+    return _quality_drop(pair, requests, folder, limits).change
 
 
 def _prepared(

@@ -10,7 +10,7 @@ from replayed_problems import ReplayedProblem
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.report import Check
-from gauntlet.core.signature import Task
+from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.metrics.paired_accuracy import PairedChange
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import (
@@ -18,6 +18,7 @@ from wings.lifecycle.library.promotion.replay_facts import (
     ReplayLimits,
     class_check,
     gain_check,
+    ranking_check,
     replay_checks,
 )
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
@@ -91,7 +92,7 @@ def test_equal_challenger_passes_and_a_worse_one_is_refused(
 @pytest.mark.parametrize("task", LABELED)
 def test_all_metrics_of_both_are_kept_where_there_are_labels(task: Task, tmp_path: Path) -> None:
     given = ReplayedProblem.of(task, 60)
-    change, scores, champion_scores, _ = compared(given, given.outputs(WORSE, tmp_path), labeled=True)
+    change, scores, champion_scores, *_ = compared(given, given.outputs(WORSE, tmp_path), labeled=True)
     assert scores.keys() == champion_scores.keys()
     assert (scores[change.metric], champion_scores[change.metric]) == pytest.approx((change.after, change.before))
     if task == "regression":
@@ -194,3 +195,18 @@ def test_challenger_that_gives_up_a_rare_class_is_refused_however_good_the_rest(
     [check] = class_check(drop, LIMITS)
     assert (check.name, check.blocks) == ("promote.max_class_drop", True)
     assert not class_check(drop, LIMITS.replace(max_class_drop=1.0))[0].blocks
+
+
+def test_challenger_that_keeps_the_classes_and_loses_their_order_is_refused() -> None:
+    """Below 0.5, fraud is no longer told from the usual."""
+    rng = np.random.default_rng(4)
+    fraud = 1 / (1 + np.exp(4.2 - 1.9 * rng.normal(size=4000)))
+    truth = np.array(["usual", "fraud"])[(rng.random(4000) < fraud).astype(int)]
+    before, after = (np.stack([1 - p, p], 1).astype(np.float32) for p in (fraud, np.where(fraud < 0.1, 0.0, fraud)))
+    output = TensorSpec(name="y", dtype="float32", shape=("batch", 2))
+    signature = Signature(task="classification", layout="none", inputs=(), outputs=(output,), labels=("usual", "fraud"))
+    found = quality_drop((signature, signature), ({"y": before}, {"y": after}), truth)
+    assert found.change.drop == 0
+    assert [check.blocks for check in ranking_check(found.ranking, LIMITS)] == [True]
+    same = quality_drop((signature, signature), ({"y": before}, {"y": before}), truth)
+    assert [check.blocks for check in ranking_check(same.ranking, LIMITS)] == [False]

@@ -76,7 +76,7 @@ def test_without_labels_the_champion_is_right(champion: Bundle) -> None:
     pair = (champion.contract.signature,) * 2
     unlabeled = quality_drop(pair, (before, after), None)[0]
     assert (unlabeled.lost, unlabeled.gained) == (1, 0)
-    labeled, scores, champion_scores, _ = quality_drop(pair, (before, after), np.array(["ant", "ant", "dog", "dog"]))
+    labeled, scores, champion_scores, *_ = quality_drop(pair, (before, after), np.array(["ant", "ant", "dog", "dog"]))
     assert (labeled.lost, labeled.gained) == (0, 1)
     assert (champion_scores, scores) == ({"accuracy": 0.5}, {"accuracy": 0.75})
 
