@@ -89,7 +89,7 @@ def test_train_fails_its_check_when_only_validation_images_are_not_finite(fit: F
 
     report = fit(small(damage), patience=2)
     assert np.isnan(failing_loss(report))
-    assert report.failures[0].detail == "epoch 2, validation images"
+    assert report.failures[0].detail == "epoch 2, validation samples"
     assert report.facts.best_epoch == 0
     assert all(np.isfinite(epoch.train_loss) for epoch in report.facts.history)
 

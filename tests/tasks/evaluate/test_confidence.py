@@ -42,7 +42,7 @@ def test_overconfident_model_fails_without_held_out_samples_and_passes_with_them
     alone = score(predictions(4, ()), max_ece=0.05)
     assert [check.name for check in alone.failures] == ["evaluate.max_ece"]
     assert "no held-out split" in alone.failures[0].detail
-    assert "Fix: fit the temperature on more held-out images" in str(alone.failures[0])
+    assert "Fix: fit the temperature on more held-out samples" in str(alone.failures[0])
     scaled = score(predictions(4, ("validation",)), max_ece=0.05)
     scaled.raise_if_blocked()
     found = scaled.facts.calibration

@@ -199,6 +199,13 @@ def test_race_without_a_result_ends_with_the_reason_and_is_cancelled(
     assert client.read_flow_run(flow_run).state.is_cancelled()  # a worker that comes later races for nobody
 
 
+@pytest.mark.parametrize(
+    ("pool", "paused", "reason"),
+    [
+        ("empty", False, "no worker of the work pool 'empty' is alive (it has had none)"),
+        ("resting", True, "the work pool 'resting' is paused; resume it: prefect work-pool resume resting"),
+    ],
+)
 def test_pool_says_why_it_cannot_race(client: SyncPrefectClient, pool: str, paused: bool, reason: str) -> None:
     find_or_create(client, pool)
     deploy_race(pool)
