@@ -219,6 +219,7 @@ def test_table_that_a_removed_wing_reads_names_the_wing(tmp_path: Path, monkeypa
 
 
 def test_file_of_tensorflow_lite_is_refused_with_what_converts_it() -> None:
+    pytest.importorskip("frameworks.keras")
     with pytest.raises(ConfigError, match=r"m\.tflite: a file of TensorFlow Lite\. Fix: .*--tflite m\.tflite --output"):
         kind_of(Path("m.tflite"))
 
