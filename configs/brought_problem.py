@@ -122,7 +122,7 @@ def _shown_by(trial: TrialRun, truth: Task) -> Task:
     axes = {len(output.shape) for output in trial.outputs if output.dtype.startswith("float")}
     if axes == {3}:
         return "tagging"
-    return "regression" if axes <= {1, 2} and truth == "tagging" else truth
+    return "regression" if axes and axes <= {1, 2} and truth == "tagging" else truth
 
 
 def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:

@@ -79,9 +79,7 @@ def serve(
     start = perf_counter()
     listener = inherited or _listener(config)
     listener.setblocking(False)
-    embeds = config.request_log is not None and config.request_log.keeps_embeddings
-    opened = partial(Predictor, threads=config.threads, provider=config.provider)
-    repository = Repository(Metrics(), config.limits, folder=config.repository, opened=opened, embeds=embeds)
+    repository = _repository(config)
     try:
         models = [repository.start(source, name) for source in sources]
     except LoadFailed as error:
@@ -118,6 +116,12 @@ def serve(
     if request_log is not None:
         request_log.close()
     log.info("stopped")
+
+
+def _repository(config: ServerConfig) -> Repository:
+    opened = partial(Predictor, threads=config.threads, provider=config.provider)
+    embeds = config.request_log is not None and config.request_log.keeps_embeddings
+    return Repository(Metrics(), config.limits, folder=config.repository, opened=opened, embeds=embeds)
 
 
 def require_safe(tokens: Tokens | None, host: str) -> None:

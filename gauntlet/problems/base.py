@@ -230,9 +230,10 @@ class Problem(ABC):
             return None
         if truth is not None:
             return ranking_drop(before, after, self.membership(truth[::step], before.shape[1]))
-        change = ranking_drop(before, after, before)
-        shares = {} if change is None else {key: LOST_SHARE * getattr(change, key) for key in ("drop", "low", "high")}
-        return change and change.replace(**shares, after=change.before - shares["drop"])
+        if (change := ranking_drop(before, after, before)) is None:
+            return None
+        lost = {name: LOST_SHARE * getattr(change, name) for name in ("drop", "low", "high")}
+        return change.replace(**lost, after=change.before - lost["drop"])
 
     def class_probabilities(self, output: Array) -> Floats | None:
         """Return the probability of each class, of two classes that of the second, shape (n, classes); None without."""

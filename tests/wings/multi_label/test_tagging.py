@@ -74,11 +74,13 @@ def test_labels_tell_the_problem(labels: np.ndarray, expected: str) -> None:
         ("y = Unsqueeze(x, a)", np.arange(240).reshape(40, 6) % 2, "tagging"),
         ("y = Relu(x)", np.arange(240).reshape(40, 6) % 2, "multi-label"),
         ("y = Relu(x)", np.arange(240).reshape(40, 6) % 9, "regression"),
+        ("y = Cast<to = 7>(x)", np.arange(240).reshape(40, 6) % 9, "tagging"),
     ],
 )
 def test_outputs_tell_what_several_whole_numbers_are(graph: str, labels, expected: str, tmp_path) -> None:
     rank = ", 1" if "Unsqueeze" in graph else ""
-    text = f"m (float[N,6] x) => (float[N,6{rank}] y) {{ {graph} }}"
+    kind = "int64" if "Cast" in graph else "float"
+    text = f"m (float[N,6] x) => ({kind}[N,6{rank}] y) {{ {graph} }}"
     weights = {"a": np.array([2])} if rank else {}
     onnx.save(onnx_text.model(text, weights, opset=13), tmp_path / "m.onnx")
     np.savez(tmp_path / "d.npz", x=np.random.default_rng(2).normal(size=(40, 6)).astype(np.float32), labels=labels)
