@@ -46,13 +46,6 @@ def test_mlflow_has_calibration_and_ranking_by_legal_names(
     assert runs["digits-small-cnn-fp32"][f"class.{first.label}.roc_auc"] == pytest.approx(first.roc_auc)
 
 
-def test_temperature_is_fitted_on_validation_images_and_does_not_harm(facts: EvaluateFacts) -> None:
-    found = facts.calibration
-    assert (found.fitted_on, found.fitted_images) == ("validation", 180)
-    assert found.after.log_loss < found.before.log_loss + 0.02
-    assert facts.fit is not None
-
-
 def test_bundle_states_the_temperature_and_its_predictions_are_calibrated(
     finished_home: Path, finished: RunReport, facts: EvaluateFacts
 ) -> None:

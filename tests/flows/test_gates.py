@@ -28,30 +28,22 @@ def perturb_a_weight(model: onnx.ModelProto) -> None:
     weight.CopyFrom(numpy_helper.from_array(values, weight.name))
 
 
-def freeze_the_batch(model: onnx.ModelProto) -> None:
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = 1
-
-
 @pytest.fixture
-def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.ModelProto], None]], None]:
+def with_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
     from flows.search import base
     from tasks import export as exporting
     from tasks.export import ExportConfig, ExportFacts
 
-    def install(damage: Callable[[onnx.ModelProto], None]) -> None:
-        def export(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
-            report = exporting.export(config, out, model=model, **inputs)
-            proto = onnx.load(out.path(report.artifacts["model"]))
-            damage(proto)
-            path = out.folder / "model.onnx"
-            path.write_bytes(proto.SerializeToString())
-            return report.replace(artifacts={"model": out.store_file(path)})
+    def export(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
+        report = exporting.export(config, out, model=model, **inputs)
+        proto = onnx.load(out.path(report.artifacts["model"]))
+        perturb_a_weight(proto)
+        path = out.folder / "model.onnx"
+        path.write_bytes(proto.SerializeToString())
+        return report.replace(artifacts={"model": out.store_file(path)})
 
-        monkeypatch.setattr(base, "export", export)
-
-    return install
+    monkeypatch.setattr(base, "export", export)
 
 
 def stages_of(report: RunReport) -> list[str]:
@@ -62,34 +54,17 @@ def failed_checks(report: RunReport) -> set[str]:
     return {check.name for entry in report.stages for check in entry.checks if check.blocks}
 
 
-@pytest.mark.parametrize(
-    ("damage", "stopped_at", "check"),
-    [
-        (perturb_a_weight, "numerics", "numerics.max_rel_error"),
-        (freeze_the_batch, "structure", "structure.frozen_batch"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_pipeline_stops_when_the_exporter_damages_the_model(
-    run: Run, with_defect: Callable[..., None], damage: Callable[..., None], stopped_at: str, check: str
-) -> None:
-    with_defect(damage)
+def test_pipeline_stops_when_the_exporter_damages_the_model(run: Run, with_defect: None) -> None:
     report = run(quick_config())
-    assert (report.verdict, report.stopped_at, report.winner) == ("failed", stopped_at, None)
-    assert check in failed_checks(report)
-    assert stages_of(report) == MAIN_LINE[: MAIN_LINE.index(stopped_at) + 1]
-    assert check in report.reason
-    if stopped_at == "numerics":
-        assert "module '0'" in str(report.stages[-1].facts["first_divergence"])
+    assert (report.verdict, report.stopped_at, report.winner) == ("failed", "numerics", None)
+    assert "numerics.max_rel_error" in failed_checks(report)
+    assert stages_of(report) == MAIN_LINE
+    assert "numerics.max_rel_error" in report.reason
+    assert "module '0'" in str(report.stages[-1].facts["first_divergence"])
 
 
 @pytest.mark.parametrize(
-    ("setting", "stopped_at"),
-    [
-        ("evaluate.min_accuracy=1.0", "evaluate"),
-        ("numerics.max_rel_error=1e-12", "numerics"),
-        ("train.learning_rate=1e30", "train"),
-    ],
+    ("setting", "stopped_at"), [("evaluate.min_accuracy=1.0", "evaluate"), ("train.learning_rate=1e30", "train")]
 )
 def test_pipeline_stops_when_a_limit_is_not_met(run: Run, home: Home, setting: str, stopped_at: str) -> None:
     report = run(quick_config(setting))

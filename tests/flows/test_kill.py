@@ -3,14 +3,13 @@
 All stages go through one seam, so it is killed there with stages of three lines, and in one of the real pipeline.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from fake_runs import fake_run, waiting_run
-from harness import QUICK, command, journal, sets, started_run
+from harness import journal
 from prefect.client.orchestration import get_client
 
 from configs.schema import PipelineConfig
@@ -20,23 +19,6 @@ from gauntlet.core.shipping import configured_stages
 
 ORDER = ("data", "train", "evaluate", "export", "normalize", "structure", "numerics", "optimize")
 ORDER += ("accuracy", "calibrate", "quantize", "benchmark", "explain", "select", "package")
-
-
-def story(report: RunReport) -> dict[str, Any]:
-    """What a report says, without what a clock or a benchmark decides."""
-    stages = [
-        (s.stage, s.candidate, [(c.name, c.value) for c in s.checks], {k: a.sha256 for k, a in s.artifacts.items()})
-        for s in report.stages
-        if s.stage not in ("benchmark", "explain", "select", "package")
-    ]
-    return {"stages": stages, "candidates": [(c.name, c.accuracy, c.sqnr_db, c.size_bytes) for c in report.candidates]}
-
-
-def forget(root: Path, stages: tuple[str, ...]) -> None:
-    """Remove the kept results of some stages, so that they run again."""
-    for path in (root / "results").glob("*.json"):
-        if json.loads(path.read_text())["stage"] in stages:
-            path.unlink()
 
 
 def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: Path) -> None:
@@ -78,30 +60,6 @@ def ended(event: dict[str, Any]) -> bool:
 
 def reused(event: dict[str, Any]) -> bool:
     return ended(event) and event["cached"]
-
-
-@pytest.mark.slow
-def test_killed_run_goes_on_where_it_stopped(folder: Path) -> None:
-    home = Home(folder / ".gauntlet")
-    first = home.finished_run()
-    assert first is not None
-    expected = story(RunReport.model_validate_json((first / "report.json").read_bytes()))
-    forget(home.root, ORDER[ORDER.index("quantize") :])
-
-    process, killed = started_run(folder, "work_started quantize")
-    process.kill()
-    process.wait()
-    assert not (killed / "report.json").exists()
-    finished = {e["key"] for e in journal(killed) if ended(e)}
-    assert command(folder, "sync").returncode == 0  # otherwise the next run closes the killed one's record
-    assert_closed(killed)
-    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK))
-    assert done.returncode == 0, done.stdout + done.stderr
-    again = home.finished_run()
-    assert again is not None
-    assert again not in (first, killed)
-    assert story(RunReport.model_validate_json((again / "report.json").read_bytes())) == expected
-    assert not finished & {e["key"] for e in journal(again) if ended(e) and not e["cached"]}
 
 
 def assert_closed(killed: Path) -> None:

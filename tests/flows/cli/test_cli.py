@@ -9,25 +9,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import onnx
 import pytest
-import yaml
 from harness import QUICK, called, command, sets
 
-from configs.frameworks import trainings
-from configs.loader import presets
-from configs.schema import PipelineConfig
 from flows.cli.commands import GROUPS
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
-from gauntlet.core.unions import OneOf
-from tasks.data import READERS
-from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import PASSES
 
 HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime", "pydantic", "numpy", "rich")
 
@@ -118,29 +109,6 @@ def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: l
     for word in words:
         assert word in done.stderr
     assert not (tmp_path / ".gauntlet" / "runs").exists()  # refused before anything ran
-
-
-def known_presets() -> dict[str, Any]:  # without its wing, a preset is refused
-    written = {name: yaml.safe_load(path.read_text()) for name, path in presets().items()}
-    kinds = {*trainings(), *OneOf("reader", READERS).kinds(), *OneOf("pass", (*PASSES, Chain)).kinds()}
-    used = {name: {v["train"]["kind"], v.get("data", {}).get("kind", "digits")} for name, v in written.items()}
-    used = {name: parts | {one["kind"] for one in written[name].get("optimize", ())} for name, parts in used.items()}
-    return {name: written[name] for name, parts in used.items() if parts <= kinds}
-
-
-def test_validate_accepts_every_preset(tmp_path: Path) -> None:
-    for name in known_presets():
-        done = called(tmp_path, "validate", name)
-        assert done.returncode == 0, done.stderr
-        assert "valid" in done.stdout
-
-
-@pytest.mark.slow
-def test_schema_describes_every_preset(tmp_path: Path) -> None:
-    schema = json.loads(called(tmp_path, "validate", "--schema").stdout)
-    for values in known_presets().values():
-        jsonschema.validate(values, schema)
-    assert schema["title"] == PipelineConfig.__name__
 
 
 def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: Path) -> None:

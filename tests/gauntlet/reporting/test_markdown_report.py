@@ -25,12 +25,6 @@ def test_a_failed_run(stopped_at_numerics):
     assert "## Candidates" not in text
 
 
-def test_a_run_that_stopped_at_once(stopped_at_data):
-    text = render_markdown(stopped_at_data)
-    assert "2 images are in two splits" in text
-    assert ": 2 images must be = 0 images; the same image is train[17] and test[203]" in text
-
-
 @pytest.mark.parametrize(
     ("text", "written"),
     [

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.report import Check
 from gauntlet.reporting import text_format, timeline
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
@@ -36,20 +35,9 @@ def test_what_rejected_a_candidate_has_not_failed_a_passed_run(passed):
     assert set(states[2:]) == {"passed"}
 
 
-def test_obstacles_are_those_of_the_main_line(passed, stopped_at_numerics):
-    assert timeline.blocking_checks(passed) == []
-    names = [gate.check.name for gate in timeline.blocking_checks(stopped_at_numerics)]
-    assert names == ["numerics.max_rel_error"]
-
-
 def test_without_an_obstacle_on_the_main_line_those_of_the_candidates_are_told(passed):
     lost = passed.replace(verdict="failed", stopped_at="select")
     assert [gate.candidate for gate in timeline.blocking_checks(lost)] == ["static-s8s8"]
-
-
-def test_an_overridden_check_is_neither_passed_nor_failed():
-    check = Check(name="a.b", value=2, op="<=", limit=1, override="known, ticket 7")
-    assert timeline.state_of(check) == "overridden"
 
 
 def test_the_batch_size_that_the_configuration_names_decides(passed):

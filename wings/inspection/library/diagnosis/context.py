@@ -98,6 +98,11 @@ class ModelContext:
         return Signature.find(self.proto)
 
     @property
+    def declared_inputs(self) -> set[str]:
+        """The names of the inputs in the signature; empty without one."""
+        return {spec.name for spec in self.signature.inputs} if self.signature else set()
+
+    @property
     def generator(self) -> InputGenerator:
         """A generator of the model's inputs, from the caller's samples."""
         return InputGenerator(self.graph, self.data)

@@ -11,22 +11,23 @@ from gauntlet.core.errors import one_line
 from gauntlet.onnx_model.graph import updated_signature
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
 from gauntlet.onnx_model.normalization.branches import fold_branches
-from gauntlet.onnx_model.normalization.constants import lift_constants
+from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
+from gauntlet.onnx_model.normalization.opset import raise_opset
 from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew, keep_zero_padding
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
+from gauntlet.runtime.session import supported_ir_version
 from wings.inspection.library.diagnosis.context import ModelContext, read_context
 from wings.inspection.library.diagnosis.faults import (
-    default_inputs,
     frozen_batch,
     leaked_constant,
     missing_shapes,
-    old_opset,
     slow_first_call,
     training_mode,
     unsupported_version,
     wrong_layout,
 )
+from wings.inspection.library.diagnosis.faults.unnormalized import NEW_OPSET
 from wings.inspection.library.diagnosis.findings import CallerHints, Fault, FixAttempt, FixResult
 from wings.inspection.library.diagnosis.fix_verification import LIMIT, ComparisonModel, smallest_batch, verify_fix
 
@@ -38,10 +39,10 @@ FIXES: dict[Fault, Callable[[ModelContext], str]] = {
     "leaked_constant": leaked_constant.fix,
     "local_functions": lambda context: inline_functions(context.proto),
     "constant_weights": lambda context: lift_constants(context.proto),
-    "default_inputs": default_inputs.fix,
+    "default_inputs": lambda context: drop_default_inputs(context.proto, context.declared_inputs),
     "constant_branch": lambda context: fold_branches(context.proto),
     "forgotten_padding": lambda context: keep_zero_padding(context.proto),
-    "old_opset": lambda context: old_opset.fix(context.proto),
+    "old_opset": lambda context: f"converted {raise_opset(context.proto, NEW_OPSET, supported_ir_version())}",
     "frozen_batch": lambda context: frozen_batch.fix(context, smallest_batch(ComparisonModel(context), context)[0]),
     "wrong_layout": wrong_layout.fix,
     "unused_nodes": lambda context: remove_unused(context.proto),

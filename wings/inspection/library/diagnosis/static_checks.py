@@ -5,25 +5,16 @@ from pathlib import Path
 from gauntlet.onnx_model.graph import opset_versions
 from wings.inspection.library.diagnosis.context import read_context
 from wings.inspection.library.diagnosis.faults import (
-    constant_branch,
-    constant_weights,
-    default_inputs,
-    forgotten_padding,
     frozen_batch,
     invalid_file,
     leaked_constant,
-    local_functions,
     missing_shapes,
-    old_opset,
-    repeated_names,
     shared_scale,
     training_mode,
+    unnormalized,
     unregistered_operator,
-    unsorted_nodes,
     unsupported_version,
-    unused_nodes,
     wrong_layout,
-    wrong_shapes,
 )
 from wings.inspection.library.diagnosis.findings import CallerHints, Diagnosis, Fault
 
@@ -35,16 +26,16 @@ CHECKS = (
     training_mode.find,
     frozen_batch.find,
     wrong_layout.find,
-    unsorted_nodes.find,
-    repeated_names.find,
-    wrong_shapes.find,
-    old_opset.find,
-    constant_weights.find,
-    default_inputs.find,
-    local_functions.find,
-    constant_branch.find,
-    forgotten_padding.find,
-    unused_nodes.find,
+    unnormalized.unsorted_nodes,
+    unnormalized.repeated_names,
+    unnormalized.wrong_shapes,
+    unnormalized.old_opset,
+    unnormalized.constant_weights,
+    unnormalized.replaceable_weights,
+    unnormalized.local_functions,
+    unnormalized.constant_branch,
+    unnormalized.forgotten_padding,
+    unnormalized.unused_nodes,
     shared_scale.find,
 )
 

@@ -1,1 +1,1 @@
-"""The faults that `gauntlet diagnose` finds, one module each: its check and its fix."""
+"""The faults that `gauntlet diagnose` finds: the check and the fix of each."""
