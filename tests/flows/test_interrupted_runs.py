@@ -1,24 +1,33 @@
-"""What was measured stays when a run is killed, is cancelled twice, or loses Prefect's server."""
+"""What was measured stays when a run is killed, is cancelled twice, loses Prefect's server, or meets a full disk."""
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
+import onnx
+import onnx_text
 import psutil
 import pytest
-from harness import command, journal, started_run
+from fake_runs import fake_run, waiting_run
+from harness import GAUNTLET, SHORT, command, journal, sets, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
+from configs.schema import PipelineConfig
 from flows.local_run import using_server
 from flows.record.benchmark_slot import benchmark_slot
+from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
 from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.shipping import configured_stages
 
 LONG_RACE = ("benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is ended
 OWN_SERVER = {"PREFECT_API_URL": "", "PREFECT_CLIENT_MAX_RETRIES": "1"}
@@ -103,3 +112,92 @@ def test_benchmark_needs_no_slot_of_a_server_that_is_gone(monkeypatch: pytest.Mo
         with benchmark_slot():
             reached.append("benchmark")
     assert reached
+
+
+QUICK = (*SHORT, "quantize=[]", "optimize=[]", "benchmark.deploy_targets=[]")
+MODEL = """m (float[n,16] x) => (float[n,4] y) <float[16,2000] w, float[2000,2000] v, float[2000,4] u>
+{ h = MatMul(x, w) k = MatMul(h, v) y = MatMul(k, u) }"""
+
+SCRIPT = """
+mount -t tmpfs -o size="$1"m tmpfs home && shift || exit 99
+"$@" 2>small; echo $? >small.rc
+mount -o remount,size=1g home
+"$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("megabytes", [2, 12])  # the databases of the servers, or the artifacts, do not fit
+def test_full_disk_is_one_clear_error_and_the_next_run_continues(tmp_path: Path, megabytes: int) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("unshare may not make a mount of its own here")
+    onnx.save(onnx_text.model(MODEL), tmp_path / "model.onnx")
+    words = [GAUNTLET, "run", "model.onnx", *sets(*QUICK)]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", SCRIPT, "sh", str(megabytes), "env", f"GAUNTLET_HOME={home}", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (tmp_path / "small.rc").read_text() == "3\n", done.stdout
+    assert f"gauntlet: {home}: the disk is full. Fix: free space" in (tmp_path / "small").read_text()
+    assert "Traceback" not in (tmp_path / "small").read_text()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Winner" in done.stdout
+
+
+ORDER = ("data", "train", "evaluate", "export", "normalize", "structure", "numerics", "optimize")
+ORDER += ("accuracy", "calibrate", "quantize", "benchmark", "explain", "select", "package")
+
+
+def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: Path) -> None:
+    run = Home(finished_home / ".gauntlet").finished_run()
+    assert run is not None
+    started, finished = (
+        {(e["stage"], e["key"]) for e in journal(run) if e["op"] == op} for op in ("work_started", "work_finished")
+    )
+    assert started == finished
+    assert {stage for stage, _ in started} == {*ORDER} | {*configured_stages(PipelineConfig(), "quantized")}
+
+
+@pytest.mark.parametrize("stage", ["make", pytest.param("race", marks=pytest.mark.slow)])
+def test_work_that_a_killed_run_has_finished_is_not_repeated(
+    prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """In a candidate's stage, and in a measured one."""
+    process, _ = waiting_run(tmp_path, stage)
+    process.kill()
+    process.wait()
+    home = Home(tmp_path)
+    [killed] = home.run_folders()
+    assert not (killed / "report.json").exists()
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
+    fake_run(PipelineConfig())
+    [again] = set(home.run_folders()) - {killed}
+    report = RunReport.model_validate_json((again / "report.json").read_bytes())
+    made = [("begin", None), ("make", "worse"), ("make", "good"), ("make", "better"), ("race", None)]
+    assert [(entry.stage, entry.candidate) for entry in report.stages] == made
+    finished, cached = ({e["key"] for e in journal(run) if done(e)} for run, done in ((killed, ended), (again, reused)))
+    assert len(finished) == (1 if stage == "make" else 4)
+    assert cached == finished
+    assert_closed(killed)
+
+
+def ended(event: dict[str, Any]) -> bool:
+    return bool(event["op"] == "work_finished")
+
+
+def reused(event: dict[str, Any]) -> bool:
+    return ended(event) and event["cached"]
+
+
+def assert_closed(killed: Path) -> None:
+    """Neither MLflow nor Prefect shows the run as running."""
+    assert journal(killed)[-1]["status"] == "KILLED"
+    with get_client(sync_client=True) as client:
+        state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
+    assert state.type.value == "CRASHED"

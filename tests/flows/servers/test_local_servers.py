@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from urllib3 import Retry
 
 from flows.record.home import Home
 from flows.servers.local_servers import (
+    launch,
     prefect_server,
     profile_api_url,
     recorded_process,
@@ -255,3 +257,38 @@ def test_command_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
     finally:
         signal.signal(signal.SIGHUP, before[0])
         signal.signal(signal.SIGTERM, before[1])
+
+
+SERVER = """
+import http.server, socket
+server = http.server.HTTPServer(("", 0), http.server.SimpleHTTPRequestHandler, bind_and_activate=False)
+server.socket = socket.socket(fileno=0)
+server.serve_forever()
+"""
+
+
+def test_chosen_port_is_not_chosen_again_before_its_server_runs() -> None:
+    first = Port.take()
+    second = Port.take(first.number)
+    assert second.number != first.number
+
+
+def test_server_inherits_the_port_and_starts_again_on_it(tmp_path: Path) -> None:
+    port = Port.take()
+    for _ in range(2):
+        server = launch([sys.executable, "-c", SERVER], dict(os.environ), tmp_path / "log", port.listener())
+        try:
+            with urllib.request.urlopen(f"{port.address}/", timeout=60) as response:
+                assert response.status == 200
+            assert Port.take(port.number).number != port.number
+        finally:
+            stop(server)
+
+
+def test_port_that_another_program_took_since_is_refused() -> None:
+    port = Port.take()
+    port.listener().close()
+    other = Port.take(port.number)
+    assert other.number == port.number
+    with pytest.raises(OSError, match="in use"):
+        port.listener()

@@ -7,7 +7,6 @@ import onnx
 import onnx_text
 import pytest
 from onnx import helper, numpy_helper
-from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes
 from gauntlet.onnx_model.graph import import_standard_once, opset_versions
@@ -26,14 +25,6 @@ def convolution(opset: int) -> onnx.ModelProto:
         { c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w) y = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(c) }
     """
     return onnx_text.model(text, opset=opset, ir_version=6)
-
-
-def test_opset_is_raised_to_what_weights_per_channel_need() -> None:
-    proto = convolution(opset=9)
-    before = outputs(proto)
-    raise_opset_for_channels(proto)
-    assert opset_versions(proto) == {"ai.onnx": 13}
-    np.testing.assert_allclose(outputs(proto)[0], before[0], rtol=1e-6)
 
 
 def test_opset_stays_when_a_body_would_change_its_meaning() -> None:
@@ -83,26 +74,6 @@ def test_model_stays_as_it_is_when_the_converter_fails_or_writes_what_does_not_l
     assert proto.SerializeToString() == before
 
 
-def test_constants_become_initializers_also_in_bodies() -> None:
-    proto = onnx_text.model("""
-        m (float[n,3,8,8] x) => (float[n,3,8,8] y)
-        {
-            two = Constant<value = float {2}>()
-            sum = ReduceSum<keepdims = 0>(x)
-            positive = Greater(sum, two)
-            y = If(positive) <
-                then_branch = a () => (float[n,3,8,8] t) { one = Constant<value = float {1}>() t = Add(x, one) },
-                else_branch = b () => (float[n,3,8,8] e) { e = Mul(x, two) }
-            >
-        }
-    """)
-    before = outputs(proto)
-    mend_graph(proto)
-    assert [node.op_type for node in proto.graph.node] == ["ReduceSum", "Greater", "If"]
-    assert {t.name: float(numpy_helper.to_array(t)) for t in proto.graph.initializer} == {"two": 2.0}
-    np.testing.assert_array_equal(outputs(proto)[0], before[0])
-
-
 def test_sparse_weights_are_no_obstacle() -> None:
     proto = onnx_text.model("m (float[4] x) => (float[4] y) { one = Constant<value = float {1}>() y = Add(x, one) }")
     values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")
@@ -112,18 +83,6 @@ def test_sparse_weights_are_no_obstacle() -> None:
     mend_graph(proto)
     assert [node.name for node in proto.graph.node] == ["Constant_0", "Add_1"]
     assert len(proto.graph.sparse_initializer) == 1
-
-
-@pytest.mark.parametrize("suffix", ["_scale", "_zero_point", "_quantized", "_QuantizeLinear_Output"])
-def test_tensor_named_as_the_quantizer_would_name_one_is_renamed(suffix: str) -> None:
-    text = f"m (float[n,3,8,8] x) => (float[n,3,8,8] y) {{ h = Relu(x) h{suffix} = Neg(h) y = Add(h, h{suffix}) }}"
-    proto = onnx_text.model(text)
-    before = outputs(proto)
-    rename_lookalikes(proto.graph)
-    names = {name for node in proto.graph.node for name in node.output}
-    assert f"h{suffix}" not in names
-    assert {"h", "y"} < names
-    np.testing.assert_array_equal(outputs(proto)[0], before[0])
 
 
 def test_names_stay_when_no_tensor_is_like_another() -> None:
@@ -137,18 +96,6 @@ def test_nodes_get_names_of_their_own() -> None:
     proto = onnx_text.model("m (float[n] x) => (float[n] y) { [a] h = Relu(x) [a] g = Neg(h) y = Abs(g) }")
     name_nodes(proto.graph)
     assert [node.name for node in proto.graph.node] == ["a", "Neg_1", "Abs_2"]
-
-
-def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None:
-    proto = with_weights_as_inputs(
-        onnx_text.model("m (float[n,8] x) => (float[n,4] y) <float[8,4] w> { y = MatMul(x, w) }")
-    )
-    proto.graph.value_info.add().CopyFrom(proto.graph.input[1])
-    assert [value.name for value in proto.graph.input] == ["x", "w"]
-    mend_graph(proto)
-    assert [value.name for value in proto.graph.input] == ["x"]
-    assert not proto.graph.value_info
-    onnx.checker.check_model(proto)
 
 
 def test_weights_that_old_files_must_list_and_do_not_are_no_obstacle() -> None:

@@ -7,17 +7,20 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_drops import largest_counted_drop, largest_drop, largest_number_drop
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.accuracy_checks import accuracy_checks
-from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
+from gauntlet.problems.accuracy_checks import accuracy_checks, class_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
 
 FRAUD = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=("usual", "fraud", "dispute"))
 
 
-def failed(truth: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> set[str]:
-    """Return the failed checks where all classes are about as probable: no noise shows it."""
+def judged(truth: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> AccuracyComparison:
+    """Compare predictions whose classes are all about as probable: no noise shows what changed."""
     scores = [{"y": np.where(np.eye(3)[predicted] > 0, 0.34, 0.33).astype(np.float32)} for predicted in (before, after)]
-    comparison = compare_accuracy(Golden({}, scores[0], truth), FRAUD, scores[1])
-    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100, max_ranking_drop=1), comparison)
+    return compare_accuracy(Golden({}, scores[0], truth), FRAUD, scores[1])
+
+
+def failed(truth: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> set[str]:
+    checks = accuracy_checks(AccuracyLimits(min_sqnr_db=-100, max_ranking_drop=1), judged(truth, before, after))
     return {check.name for check in checks if check.blocks}
 
 
@@ -31,6 +34,8 @@ def test_lost_half_of_ten_frauds_is_refused_although_a_quarter_of_a_percent_chan
     lost = np.where(np.arange(2000) < 5, 0, truth)
     assert failed(truth if labelled else None, truth, lost) == {"accuracy.max_class_drop"}
     assert failed(truth if labelled else None, truth, frauds(10)) == set()
+    drop = judged(truth, truth, lost).largest_class_drop
+    assert (drop.label, drop.changed) == ("fraud", "5 of 10 samples lost, 0 gained")
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -50,6 +55,22 @@ def test_one_of_ten_proves_nothing() -> None:
     truth = frauds(10)
     assert failed(truth, truth, np.where(np.arange(2000) < 1, 0, truth)) == set()
     assert failed(None, truth, frauds(11)) == set()
+
+
+def limits_missed(before: np.ndarray, after: np.ndarray, **limits: float) -> list[str]:
+    """Return the failed limits on the worst of the classes, of which 25 samples are frauds."""
+    checks = class_checks(judged(frauds(25), before, after), **({"min_recall": 0.0, "min_precision": 0.0} | limits))
+    return [check.name for check in checks if check.blocks]
+
+
+def test_limits_on_the_worst_class_hold_for_candidates_too() -> None:
+    assert limits_missed(frauds(25), frauds(20), min_recall=0.85) == ["accuracy.min_recall"]
+    assert limits_missed(frauds(25), frauds(31), min_precision=0.9) == ["accuracy.min_precision"]
+
+
+def test_class_that_the_reference_misses_too_is_not_held_against_a_candidate() -> None:
+    assert limits_missed(frauds(15), frauds(15), min_recall=0.85) == []
+    assert limits_missed(frauds(15), frauds(14), min_recall=0.85) == ["accuracy.min_recall"]
 
 
 def test_classes_that_lose_as_many_as_they_gain_are_not_refused() -> None:

@@ -13,6 +13,7 @@ import onnx
 import onnx_text
 import psutil
 import pytest
+from clocked_workers import CLOCK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -243,3 +244,37 @@ def test_foreign_work_is_seen_when_another_process_is_busy() -> None:
         finally:
             other.kill()
     assert watch.notes(0.0, realtime=False).other_load_cores > 0.3
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "inputs.npz", x=np.ones((1, 4), np.float32))
+    model = onnx_text.model("relu (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }")
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "inputs.npz"
+
+
+def raced(inputs: Path, *took_ms: float, min_calls: int = 1) -> list[Contender]:
+    plan = Plan((1,), 12, block_ms=50, threads=1, timeout_s=60, min_calls=min_calls, restarts=False)
+    commands = [(sys.executable, "-c", CLOCK, str(duration)) for duration in took_ms]
+    entries = {str(i): Entry(inputs.with_name("model.onnx"), command) for i, command in enumerate(commands)}
+    return [*run_rounds(entries, inputs, plan)[0].values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("min_calls", [1, 3])
+@pytest.mark.parametrize("took_ms", [5, 16, 17, 20, 50])
+def test_equal_models_are_equally_fast(inputs: Path, took_ms: float, min_calls: int) -> None:
+    base, same = raced(inputs, took_ms, took_ms, min_calls=min_calls)
+    [row] = rows(same, base, resolution=0)
+    assert row.speedup == pytest.approx(1, abs=0.01)
+
+
+def test_contenders_have_as_many_calls_as_the_reference_and_their_ratio_is_right(inputs: Path) -> None:
+    base, other, dear = raced(inputs, 16, 17, 160)
+    assert base.calls_per_turn == other.calls_per_turn == {1: 2}
+    assert dear.calls_per_turn == {1: 1}  # it is ten times slower in any case
+    assert len(base.calls_ms[1]) == len(other.calls_ms[1]) == 12 * 3 * 2
+    assert max(base.calls_ms[1]) < 16 * 1.2  # the first call of a turn does not count
+    [row] = rows(other, base, resolution=0)
+    assert row.speedup == pytest.approx(16 / 17, abs=0.01)

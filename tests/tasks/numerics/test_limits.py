@@ -1,4 +1,4 @@
-"""Limits are relative to each output's own range, and only the scores of a classifier have a best class."""
+"""Limits are relative to each output's own range, and follow what rounding does in this network: no further."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from numpy.typing import NDArray
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
@@ -69,3 +70,51 @@ def test_largest_of_several_values_counts_for_classifiers_alone(
 def test_remedy_speaks_of_a_node_only_where_one_is_named(keep_model: Keep) -> None:
     (failure,) = compared(keep_model, 1.0, np.linspace(0, 1, 40).reshape(10, 4)).failures
     assert "node" not in failure.remedy
+
+
+NETWORK = """m (float[n,16] x) => (float[n,4] y) <float[16,4] a, float[16,4] b, float[4] offset, float scale> {
+    one = MatMul(x, a)  other = MatMul(x, b)  rest = Sub(one, other)  large = Mul(rest, scale)  y = Add(large, offset)
+}"""
+"""Two products of which only the difference counts: the nearer they are, the more their rounding is amplified."""
+
+
+def amplified(keep: Keep, nearness: float, error: float, **limits: float) -> Report[NumericsFacts]:
+    """Compare a network whose output, with a range of about 1, is off by `error`, with what it should compute."""
+    generator = np.random.default_rng(0)
+    a, step = generator.normal(size=(16, 4)).astype(np.float32), generator.normal(size=(16, 4)).astype(np.float32)
+    b: NDArray[np.float32] = (a - nearness * step).astype(np.float32)
+    inputs = generator.normal(size=(32, 16)).astype(np.float32)
+    offset = np.array([error, 0, 0, 0], np.float32)
+    out, model = keep(
+        onnx_text.model(NETWORK, {"a": a, "b": b, "offset": offset, "scale": np.float32(0.05 / nearness)})
+    )
+    wide = inputs.astype(np.float64)
+    exact = (wide @ a.astype(np.float64) - wide @ b.astype(np.float64)) * (0.05 / nearness)
+    case = GoldenCase({"x": inputs}, {"y": exact.astype(np.float32)})
+    Golden({"real": case}, {}).save(out.folder / "golden.npz")
+    golden = out.store_file(out.folder / "golden.npz")
+    return numerics(NumericsConfig(**limits), out, model=model, golden=golden)
+
+
+def test_error_that_the_network_makes_of_rounding_passes_and_the_limit_says_so(keep_model: Keep) -> None:
+    report = amplified(keep_model, 3e-4, 0)
+    (check,) = [check for check in report.checks if check.name == "numerics.max_rel_error"]
+    assert check.passed
+    assert 1e-4 < check.value < check.limit <= 1e-3
+    assert "the last digits of the weights alone change 'y' by" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("nearness", "error", "limits"),
+    [
+        (1.0, 2e-4, {}),  # a network that amplifies nothing
+        (3e-4, 3e-3, {}),  # one that does, and an error that its rounding does not explain
+        (1e-5, 0, {}),  # one whose rounding alone changes more than ten times the limit
+        (3e-4, 0, {"max_rel_error": 1e-12}),  # a limit that a user has set is not forgotten
+    ],
+)
+def test_error_beyond_what_rounding_explains_is_refused(
+    keep_model: Keep, nearness: float, error: float, limits: dict[str, float]
+) -> None:
+    (failure,) = amplified(keep_model, nearness, error, **limits).failures
+    assert failure.name == "numerics.max_rel_error"

@@ -1,5 +1,7 @@
 """Passes of other libraries: alone, in a chain, as groups that are halved, and on models above 2 GB."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import GraphPass, OrtGraph, PythonPass, apply_pass, halves
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
-from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxScript, OnnxScriptRewriter, OnnxSim, OnnxSlim
+from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxScript, OnnxScriptRewriter, OnnxSim, OnnxSlim, _without
 
 Own = Callable[[str], PythonPass]
 PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))
@@ -129,3 +131,32 @@ def test_halves_of_a_group_hold_every_pass_once(group: Any) -> None:
 def test_chain_has_these_passes_in_the_order_in_which_they_help() -> None:
     expected = ["onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic"]
     assert [one.name for one in Chain().passes] == expected
+
+
+FRESH = """
+import sys
+from pathlib import Path
+from wings.graph_passes.simplifiers import OnnxSim
+OnnxSim().apply(Path(sys.argv[1]), Path(sys.argv[2]))
+assert "onnxsim" in sys.modules and "torch" not in sys.modules
+import torch
+assert torch.zeros(1).sum() == 0
+"""
+
+
+@pytest.mark.slow
+def test_onnxsim_loads_no_torch_in_a_fresh_process_and_torch_can_be_loaded_after_it(trained, tmp_path) -> None:
+    command = [sys.executable, "-c", FRESH, trained.path, tmp_path / "after.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_package_is_absent_only_inside(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "hidden_package.py").write_text("VALUE = 1")
+    with _without("hidden_package"), pytest.raises(ImportError):
+        import hidden_package
+    import hidden_package
+
+    with _without("hidden_package"):  # it is loaded, and others may use it
+        assert sys.modules["hidden_package"] is hidden_package
