@@ -1,12 +1,15 @@
 """Every configuration that ships is one that runs."""
 
 import json
+import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 from urllib.request import url2pathname
 
 import jsonschema
+import needs
 import pytest
 import yaml
 
@@ -72,3 +75,29 @@ def test_written_configuration_names_the_schema_which_refuses_a_misspelled_key(t
     jsonschema.validate(yaml.safe_load(file.read_text()), schema_for(file))
     with pytest.raises(jsonschema.ValidationError, match="'round' was unexpected"):
         jsonschema.validate({"name": "own", "benchmark": {"round": 8}}, schema_for(file))
+
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGE = (REFERENCE / "everyday-options.md").read_text()
+EXAMPLES = dict(re.findall(r"^\| \[`(.*?)`\].*?\| .*? \| `(.*?)` \|", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("option", "example"), EXAMPLES.items(), ids=EXAMPLES)
+def test_example_loads_and_sets_its_option(option: str, example: str, tmp_path: Path) -> None:
+    needs.every_wing()
+    (tmp_path / "example.yaml").write_text(example)
+    config = load(str(tmp_path / "example.yaml"))
+    part, _, key = option.rpartition(".")
+    assert key in (attrgetter(part)(config) if part else config).model_fields_set
+
+
+def test_pages_hold_about_25_everyday_options_and_no_internal_one() -> None:
+    needs.every_wing()
+    schema = PipelineConfig.model_json_schema()
+    parts = [part.get("properties", {}) for part in (schema, *schema["$defs"].values())]
+    tiers = {tier: {n for part in parts for n in part if part[n].get("tier") == tier} for tier in ("internal", None)}
+    rows = set(re.findall(r"^- `(\w+)[:`]", (REFERENCE / "configuration.md").read_text(), re.MULTILINE))
+    assert tiers["internal"] - tiers[None]
+    assert rows
+    assert not rows & (tiers["internal"] - tiers[None])
+    assert 20 <= len(EXAMPLES) <= 30

@@ -126,12 +126,3 @@ def test_brought_model_is_judged_by_the_metric_of_its_problem(run: Run, home: Ho
     assert report.stage("accuracy", "static-u8s8").facts["change"]["metric"] == "r2"
     (parent,) = MlflowClient(home.mlflow_uri).search_runs(["1"], filter_string="tags.stage = 'pipeline'")
     assert {"quality.r2", "best.quality.r2"} <= parent.data.metrics.keys()
-
-
-def test_model_below_the_least_score_of_its_problem_is_stopped(run: Run, tmp_path: Path) -> None:
-    onnx.save(onnx_text.model(REGRESSOR), tmp_path / "model.onnx")
-    rng = np.random.default_rng(0)
-    samples = {"x": rng.normal(size=(120, 12)).astype(np.float32), "labels": rng.normal(size=(120, 2))}
-    report = run(brought(tmp_path / "model.onnx", samples))
-    assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
-    assert "evaluate.min_score" in report.reason

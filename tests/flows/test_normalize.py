@@ -51,6 +51,7 @@ def opset_11() -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.slow
 def test_old_model_reaches_the_race_with_every_recipe(run: Run, tmp_path: Path) -> None:
     report = run(brought(tmp_path, opset_11(), {"x": floats(32)}))
     assert report.verdict == "passed", report.reason

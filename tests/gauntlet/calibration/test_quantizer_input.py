@@ -7,6 +7,7 @@ import onnx
 import onnx_text
 import pytest
 from onnx import helper, numpy_helper
+from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes
 from gauntlet.onnx_model.graph import import_standard_once, opset_versions
@@ -96,6 +97,18 @@ def test_nodes_get_names_of_their_own() -> None:
     proto = onnx_text.model("m (float[n] x) => (float[n] y) { [a] h = Relu(x) [a] g = Neg(h) y = Abs(g) }")
     name_nodes(proto.graph)
     assert [node.name for node in proto.graph.node] == ["a", "Neg_1", "Abs_2"]
+
+
+def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None:
+    proto = with_weights_as_inputs(
+        onnx_text.model("m (float[n,8] x) => (float[n,4] y) <float[8,4] w> { y = MatMul(x, w) }")
+    )
+    proto.graph.value_info.add().CopyFrom(proto.graph.input[1])
+    assert [value.name for value in proto.graph.input] == ["x", "w"]
+    mend_graph(proto)
+    assert [value.name for value in proto.graph.input] == ["x"]
+    assert not proto.graph.value_info
+    onnx.checker.check_model(proto)
 
 
 def test_weights_that_old_files_must_list_and_do_not_are_no_obstacle() -> None:

@@ -84,11 +84,6 @@ def test_images_of_calibration_and_curves_are_kept(score: Score, workspace: Call
     assert score(predictions(2, ("validation",))).artifacts == report.artifacts
 
 
-def test_facts_survive_json(score: Score) -> None:
-    report = score(predictions(2, ("validation",)))
-    assert Report[EvaluateFacts].model_validate_json(report.model_dump_json()) == report
-
-
 def test_more_scores_than_labels_are_calibrated_and_ranked(score: Score) -> None:
     arrays = predictions(1, ())
     arrays["test_scores"] = np.pad(arrays["test_scores"], ((0, 0), (0, 2)), constant_values=-9)

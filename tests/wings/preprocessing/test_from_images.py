@@ -1,16 +1,22 @@
 """From image to output: the candidate wins where it is proven faster, and loses with its reason everywhere else."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from bundles import confirmation
+from bundles import confirmation, png
+from harness import quick_config
 from image_models import how, image_model, images
 
+import gauntlet
+from configs.schema import PipelineConfig
+from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
+from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
@@ -87,3 +93,33 @@ def test_candidate_over_the_budget_loses(raced: Race) -> None:
 def test_model_that_cannot_run_on_the_images_ends_the_race(raced: Race) -> None:
     with pytest.raises(StageError, match=r"winner-uint8' cannot be measured from images"):
         raced(1.0, broken=True)
+
+
+Run = Callable[[PipelineConfig], RunReport]
+SETTINGS = ("preprocess_in_graph=true", "optimize=[]", "quantize=[{kind: static, reduce_range: true}]")
+
+
+@pytest.mark.slow
+def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, home: Home, tmp_path: Path) -> None:
+    report = run(quick_config(*SETTINGS))
+    assert report.verdict == "passed", report.reason
+    candidate = next(one for one in report.candidates if one.name.endswith("-uint8"))
+    assert [entry.stage for entry in report.stages if entry.candidate == candidate.name] == [
+        "preprocess",
+        "structure",
+        "accuracy",
+        "from_images",
+    ]
+    assert not [
+        check for entry in report.stages if entry.candidate == candidate.name for check in entry.checks if check.blocks
+    ]
+    raced = report.stage("from_images", candidate.name)
+    packaged = report.stage("package")
+    won = raced.facts["from_images"]["won"]
+    assert report.winner == (candidate.name if won else candidate.parent)
+    assert candidate.status == ("accepted" if won else "rejected")
+    assert candidate.benchmark[0].target == "ort-cpu"
+    predictor = gauntlet.load(home.store.path(packaged.artifacts["bundle"]))
+    [inputs] = predictor.bundle.golden().inputs.values()
+    assert inputs.dtype == (np.uint8 if won else np.float32)
+    assert predictor(png(0)).top[0].label == "0"
