@@ -5,13 +5,12 @@ from collections.abc import Callable
 import onnx
 
 from gauntlet.onnx_model.graph import all_nodes, format_shape, node_label, opset_versions, without_weights
-from gauntlet.onnx_model.model_file import bodies
 from gauntlet.onnx_model.normalization.branches import fold_branches, if_nodes
 from gauntlet.onnx_model.normalization.constants import default_inputs
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.normalization.order import first_unsorted
 from gauntlet.onnx_model.normalization.shapes import conflicting_shapes, keep_zero_padding
-from gauntlet.onnx_model.normalization.tidy import unclear_node_names
+from gauntlet.onnx_model.normalization.tidy import remove_unused, unclear_node_names
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.findings import Fault, Finding
 
@@ -114,7 +113,16 @@ def forgotten_padding(context: ModelContext) -> Finding | None:
 
 def unused_nodes(context: ModelContext) -> Finding | None:
     """Check the main graph for nodes that no output depends on."""
-    unused = _unused_nodes(context.graph)
+    used = set[str]()
+
+    def note_used(proto: onnx.ModelProto) -> str:
+        change = remove_unused(proto)
+        used.update(name for node in proto.graph.node for name in node.output)
+        return change
+
+    if not _would_change(context, note_used):
+        return None
+    unused = [node for node in context.graph.node if used.isdisjoint(node.output)]
     if not unused:
         return None
     cause = f"no output depends on {node_label(unused[0])}"
@@ -134,22 +142,3 @@ def _would_change(context: ModelContext, transformation: Callable[[onnx.ModelPro
         raise
     except Exception:  # an invalid graph, which the checker explains
         return ""
-
-
-def _unused_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes of the main graph that no output depends on; the nodes may be in any order."""
-    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    used, pending = set[int](), [output.name for output in graph.output]
-    while pending:
-        index = producers.get(pending.pop())
-        if index is not None and index not in used:
-            used.add(index)
-            pending += _read_names(graph.node[index])
-    return [node for index, node in enumerate(graph.node) if index not in used]
-
-
-def _read_names(node: onnx.NodeProto) -> list[str]:
-    """Return the names that a node and its inner graphs read."""
-    inner = list(bodies(node))
-    read = [name for body in inner for part in all_nodes(body) for name in part.input]
-    return [*node.input, *read, *(output.name for body in inner for output in body.output)]
