@@ -62,13 +62,13 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
 
     All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
     part shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
-    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated. Raise
-    `StageError` where an axis of them is unknown, or the source fails.
+    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated, and images
+    are resized by nearest neighbor. Raise `StageError` where an axis of them is unknown, or the source fails.
     """
     real = test.take(slice(0, SAMPLES))
     axes = _open_axes(signature.inputs, real, signature.layout)
     if named:
-        return _named_cuts(predict, real, axes, named)
+        return _named_cuts(predict, real, axes, named, (None,) if signature.layout in IMAGE_AXES else (0, 0.5, 1))
     finite = _finite_outputs(predict, real) or set()
     known = _all_lengths(axes, real)
     lengths = {axis: length for axis, length in known.items() if not _terms(axis, known)}
@@ -96,14 +96,16 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
     return OtherLengths(cases, tuple(refused))
 
 
-def _named_cuts(predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths) -> OtherLengths:
+def _named_cuts(
+    predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths, places: Sequence[float | None]
+) -> OtherLengths:
     known, cases = _all_lengths(axes, real), dict[str, NamedArrays]()
     for new in named:
         title = ", ".join(f"{axis}={length}" for axis, length in new.items())
         if unknown := [axis for axis in new if axis not in known]:
             available = ", ".join(known) or "none"
             raise StageError(f"train.lengths: unknown open axis {unknown[0]!r}; available: {available}")
-        cases[title] = _varied_cut(real, axes, new, (0, 0.5, 1))
+        cases[title] = _varied_cut(real, axes, new, places)
         if _finite_outputs(predict, cases[title]) is None:
             raise StageError(f"train.lengths: the model fails at {title}. Fix: name every axis that changes")
     return OtherLengths(cases)
@@ -151,8 +153,10 @@ def _groups(lengths: dict[str, int]) -> Iterator[tuple[str, ...]]:
         yield from ((axis,) for axis in lengths)
 
 
-def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: Sequence[float]) -> NamedArrays:
-    """Return the cut at the first place (0: the beginning, 1: the end) where the samples differ as the whole ones do.
+def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: Sequence[float | None]) -> NamedArrays:
+    """Return the cut at the first place where the samples differ as the whole ones do.
+
+    A place is from 0, the beginning, to 1, the end; with None, the samples are resized.
 
     Texts often begin, or end, with the same token.
     """
@@ -164,13 +168,16 @@ def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: 
     return next((cut for cut in cuts if all(_varies(cut[name]) for name in varied)), cuts[0])
 
 
-def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float) -> Array:
+def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | None) -> Array:
     for place, axis in axes.items():
         length = new.get(axis, array.shape[place])
-        start = round(at * (array.shape[place] - length))
+        if at is None:
+            indices = ((np.arange(length) + 0.5) * array.shape[place] / max(length, 1)).astype(np.intp)
+        else:
+            indices = np.arange(length) + round(at * (array.shape[place] - length))
         if length and not array.shape[place]:  # an empty cache
             array = np.zeros((*array.shape[:place], length, *array.shape[place + 1 :]), array.dtype)
-        array = array.take(range(start, start + length), place, mode="wrap")
+        array = array.take(indices, place, mode="wrap")
     return array
 
 
