@@ -26,7 +26,7 @@ OpenAxes = dict[str, dict[int, str]]
 """Input -> axis of its array of samples -> name."""
 Lengths = Annotated[
     tuple[dict[str, Annotated[int, Field(ge=0, le=65536)]], ...],
-    Field(description="lengths of open axes by name, one set a size, in place of a half, a quarter and 1"),
+    Field(description="lengths of open axes by name, one set a size"),
 ]
 SUM = re.compile(r"\w+(\s*\+\s*\w+)+")
 """The name of an axis that is as long as others together, as that of a mask over a cache and what follows it."""
