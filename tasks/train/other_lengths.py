@@ -1,7 +1,6 @@
 """Golden inputs at other lengths of the axes that a brought model leaves open, besides the batch."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.core.states import has_state_word
+from gauntlet.core.states import axis_terms, has_state_word
 from gauntlet.datasets.golden import Golden, Predict, first_samples
 from gauntlet.datasets.splits import Split
 from tasks.train.input_sizes import axes_of
@@ -28,8 +27,6 @@ Lengths = Annotated[
     tuple[dict[str, Annotated[int, Field(ge=0, le=65536)]], ...],
     Field(description="lengths of open axes by name, one set a size"),
 ]
-SUM = re.compile(r"\w+(\s*\+\s*\w+)+")
-"""The name of an axis that is as long as others together, as that of a mask over a cache and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
         return _named_cuts(predict, real, axes, named, (None,) if signature.layout in IMAGE_AXES else (0, 0.5, 1))
     finite = _finite_outputs(predict, real) or set()
     known = _all_lengths(axes, real)
-    lengths = {axis: length for axis, length in known.items() if not _terms(axis, known)}
+    lengths = {axis: length for axis, length in known.items() if not axis_terms(axis, known)}
     is_image = signature.layout in IMAGE_AXES
     cases: dict[str, NamedArrays] = {}
     refused: list[str] = []
@@ -115,12 +112,6 @@ def _all_lengths(axes: OpenAxes, real: NamedArrays) -> dict[str, int]:
     return {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
 
 
-def _terms(axis: str, lengths: Mapping[str, int]) -> list[str]:
-    """Return the axes and numbers whose sum an axis is by its name; none where it is no sum of known ones."""
-    terms = [term.strip() for term in axis.split("+")] if SUM.fullmatch(axis) else []
-    return terms if all(term in lengths or term.isdecimal() for term in terms) else []
-
-
 def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
     """Return the specs of outputs with a name for each axis whose length differs between the golden cases."""
     specs = []
@@ -161,7 +152,7 @@ def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: 
     Texts often begin, or end, with the same token.
     """
     now = _all_lengths(axes, real) | new
-    sums = {axis: [now[term] if term in now else int(term) for term in _terms(axis, now)] for axis in now}
+    sums = {axis: [now[term] if term in now else int(term) for term in axis_terms(axis, now)] for axis in now}
     new = {axis: sum(parts) for axis, parts in sums.items() if parts} | new
     cuts = [{name: _cut(array, axes.get(name, {}), new, at) for name, array in real.items()} for at in places]
     varied = [name for name, array in real.items() if _varies(array)]
