@@ -46,7 +46,8 @@ def run_sequence(
 
 def _as_long(samples: NamedArrays, own: NamedArrays, inputs: Sequence[TensorSpec]) -> NamedArrays:
     """Return the inputs of a step; by the names of its axes, a mask over a cache that grew repeats its last entries."""
-    axes = {s.name: dict(enumerate(map(str, s.shape), samples[s.name].ndim - len(s.shape))) for s in inputs}
+    known = [spec for spec in inputs if spec.name in samples]
+    axes = {s.name: dict(enumerate(map(str, s.shape), samples[s.name].ndim - len(s.shape))) for s in known}
     lengths = {axis: samples[name].shape[place] for name in axes for place, axis in axes[name].items()}
     grown = {
         axis: array.shape[place]

@@ -161,7 +161,7 @@ def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: 
 
 def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | None) -> Array:
     for place, axis in axes.items():
-        length = new.get(axis, array.shape[place])
+        length = new.get(axis, int(array.shape[place]))
         if at is None:
             indices = ((np.arange(length) + 0.5) * array.shape[place] / max(length, 1)).astype(np.intp)
         else:

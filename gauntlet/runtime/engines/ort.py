@@ -197,7 +197,7 @@ load_engine = OrtEngine
 
 def _has_buffer(port: Any) -> bool:
     """Return whether a device can hold an input or output: neither texts nor sequences."""
-    return port.type.startswith("tensor(") and port.type != "tensor(string)"
+    return str(port.type).startswith("tensor(") and "string" not in port.type
 
 
 def _kernel(event: dict[str, Any]) -> str | None:
