@@ -118,14 +118,17 @@ def test_cache_grows_over_sequences_and_one_that_drifts_fails(bring, tmp_path: P
         assert [check.name for check in source.judge(tmp_path / "candidate.onnx").failures] == failed
 
 
-def test_model_that_refuses_its_longer_cache_is_warned_of(bring) -> None:
+def test_cache_that_the_model_refuses_is_warned_of_and_held_to_the_limit_of_values(bring, tmp_path: Path) -> None:
     proto = cached()
-    proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "total"  # how long the mask is, stays unknown
-    ones = np.ones((60, 5, 8), np.float32)
-    source = bring(proto, {"x": ones[:, :1], "cache": ones[:, :4], "mask": ones[:, :, 0]})
+    proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "total"  # nothing says how long the mask is
+    drawn = np.random.default_rng(0).standard_normal((60, 5, 8)).astype(np.float32)
+    source = bring(proto, {"x": drawn[:, :1], "cache": drawn[:, 1:], "mask": np.ones((60, 5), np.float32)})
     assert source.golden.sequence.positions.shape[0] == 1
     [check] = [check for check in source.report.checks if check.name == "train.sequence_steps"]
     assert (check.passed, check.severity) == (False, "warning")
+    onnx.save(cached(0.15), tmp_path / "candidate.onnx")
+    failures = {check.name: check.detail for check in source.judge(tmp_path / "candidate.onnx").failures}
+    assert "output 'cache_out'" in failures["accuracy.min_values_sqnr_db"]
 
 
 @pytest.mark.parametrize(("bias", "fails"), [(0.0, False), (0.1, True)])
