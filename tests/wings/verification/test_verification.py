@@ -104,6 +104,12 @@ def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
     assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
 
 
+def test_arrays_that_would_unpack_to_more_than_their_file_are_not_read(folder: Path) -> None:
+    np.savez_compressed(folder / GOLDEN, **{"inputs/image": np.zeros((1_000_000,)), "outputs/y": np.zeros(1)})
+    seal_with_evidence(folder)
+    assert "its arrays are compressed" in problems_of(folder)
+
+
 def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
