@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -162,16 +163,19 @@ def recorded_process(home: Home) -> psutil.Process | None:
         return None
 
 
-def start_mlflow(home: Home, port: Port) -> psutil.Popen:
-    """Start MLflow's server on this home's store and wait until it responds.
+def start_mlflow(home: Home, port: Port, account: Mapping[str, str] | None = None) -> psutil.Popen:
+    """Start MLflow's server on this home's store and wait until it responds; `account` as in `mlflow_variables`.
 
     Files of its experiments are in the home's folder, as those of runs that write the store themselves: with MLflow's
     own addresses of files, a run in a terminal could not add any.
     """
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
+    environment = (
+        os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} | (account or {})
+    )  # saves eight processes
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, *OWN_MODULE, "mlflow", "server", "--host", HOST, "--port", str(port.number)]
-    command += ["--workers", "1", "--uvicorn-opts", "--fd 0"]
+    options = shlex.join(["--fd", "0", "--app-dir", str(Path(__file__).parents[2])])
+    command += ["--workers", "1", "--uvicorn-opts", options, *(("--app-name", "gauntlet") if account else ())]
     command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
     wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")

@@ -1,0 +1,21 @@
+"""MLflow's server as `gauntlet up` starts it, by MLflow's entry points `mlflow.app`: for the home's account alone.
+
+Without one, any user of this machine could name a folder as the place of an experiment's files, and read the files of
+the server's user. MLflow's own accounts would hash the password again for each of a run's hundreds of requests.
+"""
+
+import os
+
+from starlette.types import ASGIApp
+
+from flows.servers.guard import WithPassword, guarded
+from flows.servers.password import MLFLOW_NAME, MLFLOW_PASSWORD
+
+
+def create_app() -> ASGIApp:
+    """Return MLflow's application for the account of the environment."""
+    from mlflow.server.fastapi_app import (
+        app,
+    )  # takes seconds, and the command `mlflow server` only looks at this function
+
+    return guarded(WithPassword(app, f"{os.environ[MLFLOW_NAME]}:{os.environ[MLFLOW_PASSWORD]}"))
