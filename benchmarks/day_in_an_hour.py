@@ -75,7 +75,7 @@ class Day:
     def begin(self) -> None:
         """Start the platform, let a run of its form become the first champion, and wait until it is served."""
         told = self.platform.up("--watch-every", "30", *LIMITS)
-        assert "there is no champion yet" in told, told
+        assert "there is no model yet" in told, told
         config = load(NAME, SETTINGS).model_dump(mode="json")
         self.platform.wait_for_run(self.platform.start("gauntlet/on-demand", {"config": config}))
         [run] = self.platform.home.run_folders()

@@ -169,9 +169,8 @@ def start_mlflow(home: Home, port: Port, account: Mapping[str, str] | None = Non
     Files of its experiments are in the home's folder, as those of runs that write the store themselves: with MLflow's
     own addresses of files, a run in a terminal could not add any.
     """
-    environment = (
-        os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} | (account or {})
-    )  # saves eight processes
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
+    environment |= account or {}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, *OWN_MODULE, "mlflow", "server", "--host", HOST, "--port", str(port.number)]
     options = shlex.join(["--fd", "0", "--app-dir", str(Path(__file__).parents[2])])

@@ -14,8 +14,6 @@ from flows.servers.password import MLFLOW_NAME, MLFLOW_PASSWORD
 
 def create_app() -> ASGIApp:
     """Return MLflow's application for the account of the environment."""
-    from mlflow.server.fastapi_app import (
-        app,
-    )  # takes seconds, and the command `mlflow server` only looks at this function
+    from mlflow.server.fastapi_app import app  # takes seconds; the command `mlflow server` imports this module, too
 
     return guarded(WithPassword(app, f"{os.environ[MLFLOW_NAME]}:{os.environ[MLFLOW_PASSWORD]}"))
