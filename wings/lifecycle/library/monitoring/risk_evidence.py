@@ -20,6 +20,8 @@ STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 STEPS = 20
 FIRST_TIME = 1.5
 """Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
+FIRST_WITHIN = 4.0
+"""The same of the labels that prove a low risk: there are no losses yet that could show it."""
 BLOCK = 8
 """Labels whose mean loss a bet on harm is on: a user whose predictions are all wrong is one loss, not eight."""
 
@@ -60,7 +62,7 @@ def within_wealth(losses: Floats, bound: float, features: Floats) -> Wealth:
     """
     ranks = [conformal_p_values(np.zeros(0), column, seed=i) for i, column in enumerate(features.T)]
     series = np.stack([losses, *ranks, *(np.abs(2 * rank - 1) for rank in ranks)], axis=1)
-    return exceeds_wealth(1 - losses, 1 - bound, autocorrelation_times(series))
+    return exceeds_wealth(1 - losses, 1 - bound, autocorrelation_times(series, first=FIRST_WITHIN))
 
 
 def risk_lower_bound(losses: Floats, level: float) -> float:
