@@ -9,11 +9,11 @@ import os
 from starlette.types import ASGIApp
 
 from flows.servers.guard import WithPassword, guarded
-from flows.servers.password import MLFLOW_NAME, MLFLOW_PASSWORD
+from flows.servers.password import SERVER
 
 
 def create_app() -> ASGIApp:
     """Return MLflow's application for the account of the environment."""
     from mlflow.server.fastapi_app import app  # takes seconds; the command `mlflow server` imports this module, too
 
-    return guarded(WithPassword(app, f"{os.environ[MLFLOW_NAME]}:{os.environ[MLFLOW_PASSWORD]}"))
+    return guarded(WithPassword(app, os.environ[SERVER]))

@@ -9,6 +9,7 @@ import secrets
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 from flows.record.home import Home
 from flows.record.locks import locked
@@ -17,8 +18,6 @@ from gauntlet.core.errors import ConfigError
 
 CLIENT, SERVER = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
 """Environment variables that Prefect reads: its clients the first, its server the second."""
-MLFLOW_NAME, MLFLOW_PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-"""Environment variables of the account that MLflow's clients use."""
 
 
 def password_file(home: Home) -> Path:
@@ -49,10 +48,13 @@ def prefect_variables(home: Home, api: str) -> dict[str, str]:
     return {"PREFECT_HOME": str(home.prefect), "PREFECT_API_URL": api, CLIENT: password(home)}
 
 
-def mlflow_variables(home: Home, address: str) -> dict[str, str]:
-    """Return the environment variables with which a process uses the MLflow server that `gauntlet up` starts."""
+def mlflow_uri(home: Home, address: str) -> str:
+    """Return the address of the MLflow server that `gauntlet up` starts, with the password.
+
+    In the variables of an MLflow account, it would make one person of all who use the home.
+    """
     name, _, secret = password(home).partition(":")
-    return {"MLFLOW_TRACKING_URI": address, MLFLOW_NAME: name, MLFLOW_PASSWORD: secret}
+    return address.replace("://", f"://{quote(name, safe='')}:{quote(secret, safe='')}@", 1)
 
 
 def authorization() -> dict[str, str]:

@@ -93,7 +93,7 @@ def registry_of(home: Home, name: str) -> ModelRegistry:
     known = registry_address(Ledger.of(home.root, name).entries())
     if known is None:
         return ModelRegistry(home, os.environ.get(URI_VARIABLE) or home.mlflow_uri, name)
-    return ModelRegistry(home, with_password(known) if known else home.mlflow_uri, name)
+    return ModelRegistry(home, with_password(home, known) if known else home.mlflow_uri, name)
 
 
 def bundle_folder(home: Home, registry: ModelRegistry, version: str, digest: str) -> Path:
