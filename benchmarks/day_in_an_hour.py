@@ -23,7 +23,7 @@ from running_platform import BATCH, RunningPlatform, until
 
 from configs.loader import load
 from flows.record.journal import Journal
-from flows.servers.password import mlflow_uri
+from flows.tracking.server import with_password
 from gauntlet.datasets.digits import Digits
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.prefect_flows.retrain_record import RetrainRecord, RetrainRecords
@@ -197,7 +197,7 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     from mlflow import MlflowClient
 
     home = day.platform.home
-    client = MlflowClient(mlflow_uri(home, day.platform.mlflow))
+    client = MlflowClient(with_password(home, day.platform.mlflow))
     morning, noon, evening = (round(100 * phase.accuracy, 1) for phase in day.phases)
     yield Figure(name="accuracy before the change", value=morning, unit="%")
     yield Figure(name="after it", value=noon, unit="%")

@@ -1,17 +1,14 @@
-"""Who may call a server of this machine: its programs and its own pages, and where one is set, with a password.
+"""Who may call a server of this machine: its programs, and its own pages.
 
 Prefect takes a JSON body without a content type, which a browser sends for any page that its user visits, and responds
 to any host name. MLflow takes what a page of any server on this machine sends.
 """
-
-import secrets
 
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flows.servers.password import basic
 from flows.servers.ports import HOST
 
 
@@ -27,23 +24,6 @@ class SameOrigin:
             headers = Headers(scope=scope)
             if headers.get("origin") not in (None, f"http://{headers.get('host')}"):
                 await PlainTextResponse("a page of another origin may not call this server", 403)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-class WithPassword:
-    """Refuses requests without the account, of the form `name:password`, but for the address `/health`."""
-
-    def __init__(self, app: ASGIApp, account: str) -> None:
-        self.app, self._expected = app, basic(account)["Authorization"].encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what comes with the account; a browser asks its user for it."""
-        if scope["type"] != "lifespan" and scope["path"] != "/health":
-            given = Headers(scope=scope).get("authorization", "")
-            if not secrets.compare_digest(given.encode(), self._expected):
-                ask = {"WWW-Authenticate": 'Basic realm="gauntlet", charset="UTF-8"'}
-                await PlainTextResponse("this server asks for a password", 401, ask)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

@@ -9,7 +9,6 @@ import secrets
 import urllib.error
 import urllib.request
 from pathlib import Path
-from urllib.parse import quote
 
 from flows.record.home import Home
 from flows.record.locks import locked
@@ -48,13 +47,10 @@ def prefect_variables(home: Home, api: str) -> dict[str, str]:
     return {"PREFECT_HOME": str(home.prefect), "PREFECT_API_URL": api, CLIENT: password(home)}
 
 
-def mlflow_uri(home: Home, address: str) -> str:
-    """Return the address of the MLflow server that `gauntlet up` starts, with the password.
-
-    In the variables of an MLflow account, it would make one person of all who use the home.
-    """
+def mlflow_variables(home: Home, address: str) -> dict[str, str]:
+    """Return the environment variables with which a process uses the MLflow server that `gauntlet up` starts."""
     name, _, secret = password(home).partition(":")
-    return address.replace("://", f"://{quote(name, safe='')}:{quote(secret, safe='')}@", 1)
+    return {"MLFLOW_TRACKING_URI": address, "MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": secret}
 
 
 def authorization() -> dict[str, str]:

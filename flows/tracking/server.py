@@ -17,7 +17,7 @@ from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
 from flows.servers.local_servers import runs_mlflow
-from flows.servers.password import mlflow_uri
+from flows.servers.password import mlflow_variables
 from gauntlet.core.errors import without_password
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
 
 
 def with_password(home: Home, uri: str) -> str:
-    """Return an address with its password: as the environment has it, or the home's for its own server."""
+    """Return the address as the environment has it, where it differs by the password alone.
+
+    For the home's own server, the variables of an MLflow account are set in this process: only it has this password.
+    """
+    if runs_mlflow(home, uri):
+        os.environ |= {name: value for name, value in mlflow_variables(home, uri).items() if name != URI_VARIABLE}
     known = os.environ.get(URI_VARIABLE, "")
-    if without_password(known) == uri:
-        return known
-    return mlflow_uri(home, uri) if runs_mlflow(home, uri) else uri
+    return known if without_password(known) == uri else uri
 
 
 def recorded_uri(home: Home, start: dict[str, Any]) -> str:

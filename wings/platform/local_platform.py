@@ -32,7 +32,7 @@ from flows.servers.local_servers import (
     start_mlflow,
     start_prefect,
 )
-from flows.servers.password import authorization, mlflow_uri, prefect_variables
+from flows.servers.password import authorization, mlflow_variables, prefect_variables
 from flows.servers.ports import Port
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, JsonObject
@@ -92,7 +92,7 @@ def local_platform(home: Home, settings: PlatformSettings) -> Supervisor:
     mlflow = Port.take(settings.mlflow_port)
     os.environ |= {
         **prefect_variables(home, f"{prefect.address}/api"),
-        "MLFLOW_TRACKING_URI": mlflow_uri(home, mlflow.address),
+        **mlflow_variables(home, mlflow.address),
         "GAUNTLET_HOME": str(home.root),
         SUPERVISED: str(home.root.resolve()),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -1,5 +1,6 @@
 """MLflow's server of `gauntlet up` is for the home's account alone."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from harness import prefect_account
 from mlflow import MlflowClient
 
 from flows.record.home import Home
-from flows.servers.local_servers import start_mlflow, stop
-from flows.servers.password import CLIENT, SERVER
+from flows.servers.local_servers import runs_mlflow, start_mlflow, stop
+from flows.servers.password import CLIENT, SERVER, mlflow_variables
 from flows.servers.ports import Port
-from flows.tracking.server import URI_VARIABLE, with_password
+from flows.tracking.server import with_password
 
 CREATE = "api/2.0/mlflow/experiments/create"
 
@@ -26,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, str
         process = start_mlflow(home, port, asks=True)
         yield home, port.address
         stop(process)
-        assert with_password(home, port.address) == port.address  # whoever has the port now is not told
+        assert not runs_mlflow(home, port.address)  # whoever has the port now is not told the password
 
 
 @pytest.mark.parametrize("account", [None, ("gauntlet", "wrong"), ("gauntlet", "")])
@@ -49,7 +50,8 @@ def test_pages_of_other_origins_and_names_are_refused_with_the_password(
 def test_commands_of_the_home_find_the_password_and_those_of_another_do_not(
     server: tuple[Home, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(URI_VARIABLE, raising=False)
+    for name in mlflow_variables(*server):
+        monkeypatch.setenv(name, "")
+    assert MlflowClient(with_password(Home(tmp_path), server[1])) and not os.environ["MLFLOW_TRACKING_PASSWORD"]
     client = MlflowClient(with_password(*server))
     assert client.get_experiment(client.create_experiment("ours")).name == "ours"
-    assert with_password(Home(tmp_path), server[1]) == server[1]
