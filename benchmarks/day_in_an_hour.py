@@ -23,6 +23,7 @@ from running_platform import BATCH, RunningPlatform, until
 
 from configs.loader import load
 from flows.record.journal import Journal
+from flows.tracking.server import with_password
 from gauntlet.datasets.digits import Digits
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.prefect_flows.retrain_record import RetrainRecord, RetrainRecords
@@ -74,7 +75,7 @@ class Day:
     def begin(self) -> None:
         """Start the platform, let a run of its form become the first champion, and wait until it is served."""
         told = self.platform.up("--watch-every", "30", *LIMITS)
-        assert "there is no champion yet" in told, told
+        assert "there is no model yet" in told, told
         config = load(NAME, SETTINGS).model_dump(mode="json")
         self.platform.wait_for_run(self.platform.start("gauntlet/on-demand", {"config": config}))
         [run] = self.platform.home.run_folders()
@@ -195,7 +196,8 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     """Yield what came of the day, with its goals."""
     from mlflow import MlflowClient
 
-    home, client = day.platform.home, MlflowClient(day.platform.mlflow)
+    home = day.platform.home
+    client = MlflowClient(with_password(home, day.platform.mlflow))
     morning, noon, evening = (round(100 * phase.accuracy, 1) for phase in day.phases)
     yield Figure(name="accuracy before the change", value=morning, unit="%")
     yield Figure(name="after it", value=noon, unit="%")

@@ -1,12 +1,14 @@
 """Bring models that people recognise, each with one line of `gauntlet run`, and judge the winner outside the product.
 
-    python benchmarks/zoo.py [MODEL ...] [--folder FOLDER] [--rows FILE.jsonl] [--result FILE.json]
+    python benchmarks/zoo.py [MODEL|GROUP ...] [--folder FOLDER] [--rows FILE.jsonl] [--result FILE.json]
 
 A model is right if the winner's outputs are the framework's own, on rows that the run did not see; it may be refused
-with a reason and a fix. Wrong files, tracebacks and refusals without a fix are failures.
+with a reason and a fix. Wrong files, tracebacks and refusals without a fix are failures. A group is what is before the
+first underscore of its models' names, as `kinds`.
 """
 
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -36,10 +38,12 @@ GOAL = 0.95
 CLAIM = "A model as people have it is taken in one line, or refused with the reason and a way out"
 CONDITIONS = "Seeded models of the frameworks; the winner's outputs are compared on rows that the run did not see."
 COLUMNS = ("model", "verdict", "judged as", "seconds", "detail")
-TABLE = ("framework", "verdict", "judged as", "models", "seconds, median", "which are not right, and why")
+TABLE = ("framework", "verdict", "judged as", "models", "seconds, median", "which are not right, or why judged so")
 Row = tuple[str, str, str, str, str]
 AS_MEANT = "refused with reason"
 MIN_MODELS = 150
+KINDS = "kinds"
+"""The group whose models have a row each, with the reason of their problem."""
 
 
 def judged(name: str, folder: Path, home: Home) -> Row:
@@ -55,6 +59,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
         report = run_product(home, log, *words, *settings(*SHARED, *QUICK, *LOSSLESS))
         problem = report.config["data"]["task"] or "arrays"
         verdict, detail = compared(model, winner_of(report, home).file)
+        if verdict == "right":
+            detail = f"says {model.says}" if model.says else reason(log.read_text())
         if model.says not in log.read_text():
             verdict, detail = "silent", f"the run does not say {model.says}"
         if model.task and model.task != problem:
@@ -64,6 +70,13 @@ def judged(name: str, folder: Path, home: Home) -> Row:
     except Exception as error:  # what a user would see as a traceback
         verdict, detail = "traceback", f"{type(error).__name__}: {error}"
     return name, verdict, problem, f"{time.monotonic() - started:.0f}", " ".join(detail.split())[:120]
+
+
+def reason(log: str) -> str:
+    """Return why a model is judged by its problem, as the run says it."""
+    found = re.search(r"^  problem +(.*(?:\n   +.*)*)", log, re.MULTILINE)
+    words = " ".join(found[1].split()) if found else ""
+    return words.partition("because ")[2].partition(";")[0] or words.partition(": ")[2].partition(";")[0]
 
 
 def compared(model: ZooModel, file: Path) -> tuple[str, str]:
@@ -107,9 +120,11 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, help="append each row to this file; models that it has are not run again")
     parser.add_argument("--known", action="store_true", help="run nothing: judge the models that --rows has")
     options = parser.parse_args()
-    if unknown := set(options.models) - MODELS.keys():
+    groups = {name: name.partition("_")[0] for name in MODELS}
+    if unknown := set(options.models) - {*groups, *groups.values()}:
         parser.error(f"unknown models {', '.join(sorted(unknown))}; available: {', '.join(MODELS)}")
-    known, names = json_rows(options.rows), options.models or list(MODELS)
+    names = [name for name, group in groups.items() if not options.models or {name, group} & {*options.models}]
+    known = json_rows(options.rows)
     rows = [known[name] for name in names if name in known]
     new = [] if options.known else [name for name in names if name not in known]
     with tempfile.TemporaryDirectory() as temporary:
@@ -140,11 +155,13 @@ def table(rows: list[Row]) -> list[tuple[str, ...]]:
     """Return a row for each framework, verdict and problem, with the names of the models that are not right."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row[0].partition("_")[0], row[1], row[2]), []).append(row)
+        framework = row[0].partition("_")[0]
+        groups.setdefault((row[0] if framework == KINDS else framework, row[1], row[2]), []).append(row)
     made = []
     for key, group in sorted(groups.items()):
         seconds = f"{statistics.median(float(row[3]) for row in group):.0f}"
         names = ", ".join(f"{row[0].partition('_')[2]} ({row[4]})" for row in group if row[1] != "right")
+        names = group[0][4] if key[0] == group[0][0] else names
         made.append((*key, str(len(group)), seconds, names))
     return made
 

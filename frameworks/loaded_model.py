@@ -42,7 +42,7 @@ def report_loaded(
 
     # Random integers may lie outside an embedding's table.
     indices = any(not spec.dtype.startswith("float") for spec in session.inputs)
-    others = cut_samples(predict, test, signature.replace(inputs=session.inputs))
+    others = cut_samples(predict, test, signature.replace(inputs=session.inputs), getattr(config, "lengths", ()))
     golden = record_golden(predict, test, sizes=others.cases, observed_values_only=indices)
     whole = batched_inference(session, first).one_sample_per_call
     outputs = with_open_axes(session.output_specs(golden.test_outputs, whole=whole), golden)

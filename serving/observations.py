@@ -49,6 +49,8 @@ class Metrics:
         self.loads = counter("model_loads_total", "Loads of a model, by outcome.", "model", "outcome")
         self.responses = counter("http_responses_total", "HTTP responses by status.", "status")
         self.logged = counter("request_log_entries_total", "Entries of the request log, written or lost.", "outcome")
+        age = "Since the registry last told what the model's alias names; 0 for a file."
+        self.age = Gauge("gauntlet_model_alias_age_seconds", age, ("model",), registry=self.registry)
         self.waiting = Gauge("gauntlet_pending_requests", "Requests in the queue.", MODEL, registry=self.registry)
 
     def count_logged(self, outcome: str, entries: int) -> None:

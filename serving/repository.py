@@ -33,6 +33,8 @@ class Source:
     path: Callable[[], Path]
     canary: Callable[[], tuple[Path, float] | None] = lambda: None
     """A bundle that answers a share of the requests instead, and the share; called after `path`."""
+    age_s: Callable[[], float] = lambda: 0.0
+    """Seconds since a registry last told what its alias names; 0 for a file."""
 
 
 @dataclass(eq=False)
@@ -74,12 +76,14 @@ class Repository:
             raise LoadFailed(f"two bundles are named {model.name!r}. Fix: serve each in a process of its own")
         entry = self._entries[model.name] = Entry(source, model, state="READY", reason="")
         entry.canary, entry.share = self._open_canary(entry, model.name)
+        self.metrics.age.labels(model.name).set_function(source.age_s)
         self.metrics.loads.labels(model.name, "success").inc()
         return model
 
     def expect(self, source: Source, name: str) -> None:
         """Know a model that there is nothing of yet: the server is not ready until `load` has found a bundle."""
         self._entries[name] = Entry(source, reason="there is no bundle yet", awaited=True)
+        self.metrics.age.labels(name).set_function(source.age_s)
 
     @property
     def ready(self) -> bool:

@@ -82,6 +82,9 @@ class Registered(Protocol):
     def canary(self) -> tuple[Path, float] | None:
         """Return a bundle that answers a share of the requests instead, and the share, as `path` last found them."""
 
+    def age_s(self) -> float:
+        """Return how many seconds ago the registry last told what the address names."""
+
     def follow(self, name: str | None, load: Callable[[str], None]) -> None:
         """Call `load` with the model's name, by default the bundle's, for every bundle that the address comes to name.
 
@@ -90,7 +93,7 @@ class Registered(Protocol):
 
 
 def _source(model: Registered) -> Source:
-    return Source(model.path, model.canary)
+    return Source(model.path, model.canary, model.age_s)
 
 
 def _registered(source: str) -> Registered | None:

@@ -164,7 +164,7 @@ def _run(session: Any, parallel_calls: int, inputs: NamedArrays) -> NamedArrays:
 
 def _sequence(signature: Signature, session: Any, split: Split, expected: StateSequence) -> SequenceComparison:
     """Run the candidate over the sequences of the source, fed its own states, and compare the outputs."""
-    steps = list(run_sequence(partial(_run, session, 1), split, expected.positions, signature.states))
+    steps = list(run_sequence(partial(_run, session, 1), split, expected.positions, signature))
     return compare_sequence(signature, expected, stacked(steps))
 
 

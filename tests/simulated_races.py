@@ -71,11 +71,13 @@ def contender(name: str, times_ms: Blocks) -> Contender:
     return made
 
 
-def raced(noise: Noise, speedup: float, seed: int, sessions: list[int] | None = None) -> list[BenchmarkRow]:
+def raced(
+    noise: Noise, speedup: float, seed: int, sessions: list[int] | None = None, races: int = RACES
+) -> list[BenchmarkRow]:
     """Return the row of one candidate from each race; by default, all processes of a file are equally fast."""
     random = np.random.default_rng(seed)
     found = []
-    for _ in range(RACES):
+    for _ in range(races):
         times = rounds(random, noise, [3.0, 3.0 / speedup, *[3.0] * 4], DEFAULT.rounds, sessions)
         candidate = contender("candidate", times[1])
         found += rows(candidate, contender("fp32", times[0]), resolution=DEFAULT.resolution)

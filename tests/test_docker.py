@@ -136,7 +136,9 @@ def test_every_file_that_the_image_takes_exists_and_is_let_through() -> None:
 
 
 def test_the_image_has_a_pinned_base_and_does_not_run_as_root() -> None:
-    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-bookworm$", DOCKERFILE, re.MULTILINE)
+    digest = r"@sha256:[0-9a-f]{64}"
+    assert re.search(rf"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-bookworm{digest}$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(rf"\$\{{POSTGRES_IMAGE:-postgres:\d+-alpine{digest}\}}", SERVICES["postgres"]["image"])
     for stage in ("runtime", "serving"):
         user = re.search(
             r"^USER (\d+):", DOCKERFILE.partition(f"AS {stage}\n")[2].partition("\nFROM ")[0], re.MULTILINE

@@ -50,9 +50,21 @@ def test_refusal_counts_where_it_has_the_reason_and_a_fix(tmp_path: Path, text: 
 def test_table_and_figures_name_what_is_not_right() -> None:
     rows = [("onnx_a", "right", "arrays", "2", ""), ("onnx_b", "wrong", "arrays", "4", "2 labels differ")]
     assert zoo.table(rows)[1] == ("onnx", "wrong", "arrays", "1", "4", "b (2 labels differ)")
+    kind = ("kinds_gpt", "right", "arrays", "3", "y has the size of an input")
+    assert zoo.table([kind]) == [("kinds_gpt", "right", "arrays", "1", "3", "y has the size of an input")]
     assert {each.name: each.met for each in zoo.figures(rows)} == {
         "models": False, "right": False, "right, or refused as meant": False, "wrong files": False, "tracebacks": True
     }  # fmt: skip
+
+
+def test_reason_of_a_problem_is_what_the_run_says() -> None:
+    log = """  samples   90
+  problem   arrays: each output is compared with the original's, because y has
+            the size of an input; if it is another problem, name it with --task
+  recipes   quantize: auto"""
+    assert zoo.reason(log) == "y has the size of an input"
+    named = "  problem  detection (detr): boxes within 0 and 1; override with --task\n"
+    assert zoo.reason(named) == "boxes within 0 and 1"
 
 
 def test_rows_of_a_file_are_kept_the_last_one_of_each_model(tmp_path: Path) -> None:

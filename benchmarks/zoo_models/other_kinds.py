@@ -184,7 +184,7 @@ def _kind(name: str, folder: Path, spoil: str = "") -> ZooModel:
     proto, path = written(KINDS[name]), folder / "model.onnx"
     onnx.save(proto, path)
     task = OWN.get(name, "arrays")
-    words = ("--task", task) if name in NAMED else ()
+    words = ("--task", task) if name in NAMED and not spoil else ()
     made = with_samples(path, partial(drawn, proto), partial(run_file, path), words=words)
     if not spoil:
         return replace(made, task=task)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -137,8 +138,7 @@ def start_prefect(home: Home, port: Port, while_starting: Callable[[], object]) 
     command = [sys.executable, *OWN_MODULE, "flows.servers.prefect_app"]
     copy_template("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log", port.listener())
-    note = {"pid": process.pid, "created": process.create_time(), "url": f"{port.address}/api"}
-    write_atomically(home.prefect / "server.json", json.dumps(note))
+    _note(home.prefect / "server.json", process, f"{port.address}/api")
     while_starting()
     wait_until_up(process, f"{port.address}/api/health", "Prefect server", home.prefect / "server.log")
     return process
@@ -152,28 +152,41 @@ def stop_prefect(home: Home) -> None:
     (home.prefect / "server.json").unlink(missing_ok=True)
 
 
-def recorded_process(home: Home) -> psutil.Process | None:
-    """Return the noted server process, unless it has ended and another process has taken its id."""
+def _note(file: Path, process: psutil.Process, url: str) -> None:
+    write_atomically(file, json.dumps({"pid": process.pid, "created": process.create_time(), "url": url}))
+
+
+def runs_mlflow(home: Home, address: str) -> bool:
+    """Tell whether the server at an address is this home's MLflow; only it is given the home's password."""
+    file = home.root / "mlflow-server.json"
+    return recorded_process(home, file) is not None and json.loads(file.read_text())["url"] == address
+
+
+def recorded_process(home: Home, file: Path | None = None) -> psutil.Process | None:
+    """Return the noted server process, Prefect's or that of a file, unless it has ended and another has its id."""
     try:
-        note = json.loads((home.prefect / "server.json").read_text())
+        note = json.loads((file or home.prefect / "server.json").read_text())
         process = psutil.Process(note["pid"])
         return process if abs(process.create_time() - note["created"]) < 1 else None
     except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
         return None
 
 
-def start_mlflow(home: Home, port: Port) -> psutil.Popen:
-    """Start MLflow's server on this home's store and wait until it responds.
+def start_mlflow(home: Home, port: Port, *, asks: bool = False) -> psutil.Popen:
+    """Start MLflow's server on this home's store and wait until it responds; `asks`: for the home's password.
 
     Files of its experiments are in the home's folder, as those of runs that write the store themselves: with MLflow's
     own addresses of files, a run in a terminal could not add any.
     """
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
+    environment |= {SERVER: password(home)} if asks else {}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, *OWN_MODULE, "mlflow", "server", "--host", HOST, "--port", str(port.number)]
-    command += ["--workers", "1", "--uvicorn-opts", "--fd 0"]
+    options = shlex.join(["--fd", "0", "--app-dir", str(Path(__file__).parents[2])])
+    command += ["--workers", "1", "--uvicorn-opts", options, *(("--app-name", "gauntlet") if asks else ())]
     command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
+    _note(home.root / "mlflow-server.json", process, port.address)
     wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")
     return process
 

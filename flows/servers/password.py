@@ -1,4 +1,4 @@
-"""The password of a home's Prefect server: whoever may call its API may run commands as the user.
+"""The password of a home's servers: whoever may call Prefect's may run commands as the user.
 
 It has the form `name:password`, which Prefect calls an auth string. One that the environment names is used instead.
 """
@@ -39,7 +39,7 @@ def password_hint(home: Home) -> str:
     """Return a line that says where a person finds the password, without the password."""
     file = password_file(home)
     own = file.exists() and password(home) == file.read_text(encoding="utf-8").strip()
-    return f"Password of Prefect's page: {f'cat {file}' if own else f'as in {CLIENT}'}"
+    return f"Password of both pages, as name:password: {f'cat {file}' if own else f'as in {CLIENT}'}"
 
 
 def prefect_variables(home: Home, api: str) -> dict[str, str]:
@@ -47,10 +47,16 @@ def prefect_variables(home: Home, api: str) -> dict[str, str]:
     return {"PREFECT_HOME": str(home.prefect), "PREFECT_API_URL": api, CLIENT: password(home)}
 
 
+def mlflow_variables(home: Home, address: str) -> dict[str, str]:
+    """Return the environment variables with which a process uses the MLflow server that `gauntlet up` starts."""
+    name, _, secret = password(home).partition(":")
+    return {"MLFLOW_TRACKING_URI": address, "MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": secret}
+
+
 def authorization() -> dict[str, str]:
     """Return the headers of a request to Prefect's API that this process sends by itself."""
     given = os.environ.get(CLIENT)
-    return _basic(given) if given else {}
+    return basic(given) if given else {}
 
 
 def refusal(error: BaseException) -> ConfigError | None:
@@ -63,13 +69,14 @@ def refusal(error: BaseException) -> ConfigError | None:
     return ConfigError(f"{where}: the Prefect server refuses this process. Fix: set {CLIENT}, {place}")
 
 
-def _basic(known: str) -> dict[str, str]:
+def basic(known: str) -> dict[str, str]:
+    """Return the headers of a request with an account, as RFC 7617 says."""
     return {"Authorization": f"Basic {base64.b64encode(known.encode()).decode()}"}
 
 
 def require_access(home: Home, api: str) -> None:
     """Raise `ConfigError` when the home's server, at an address, has another password."""
-    request = urllib.request.Request(f"{api}/admin/version", headers=_basic(password(home)))
+    request = urllib.request.Request(f"{api}/admin/version", headers=basic(password(home)))
     try:
         urllib.request.urlopen(request, timeout=10).close()  # an address that we noted ourselves
     except urllib.error.HTTPError as error:

@@ -16,6 +16,8 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
+from flows.servers.local_servers import runs_mlflow
+from flows.servers.password import mlflow_variables
 from gauntlet.core.errors import without_password
 
 if TYPE_CHECKING:
@@ -33,15 +35,20 @@ def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
     return uri, config.tracking.experiment or config.name
 
 
-def with_password(uri: str) -> str:
-    """Return the address as the environment has it, where it differs by the password alone."""
+def with_password(home: Home, uri: str) -> str:
+    """Return the address as the environment has it, where it differs by the password alone.
+
+    For the home's own server, the variables of an MLflow account are set in this process: only it has this password.
+    """
+    if runs_mlflow(home, uri):
+        os.environ |= {name: value for name, value in mlflow_variables(home, uri).items() if name != URI_VARIABLE}
     known = os.environ.get(URI_VARIABLE, "")
     return known if without_password(known) == uri else uri
 
 
 def recorded_uri(home: Home, start: dict[str, Any]) -> str:
     """Return the address of the server that a run was recorded on, by the first event of its journal."""
-    return with_password(start["uri"]) if start["uri"] else home.mlflow_uri
+    return with_password(home, start["uri"]) if start["uri"] else home.mlflow_uri
 
 
 def prepare_local_store(home: Home, config: PipelineConfig) -> None:

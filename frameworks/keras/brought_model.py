@@ -21,7 +21,8 @@ from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts, report_model
-from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
+from tasks.train.input_sizes import outputs_of
+from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states
 
 
@@ -29,7 +30,7 @@ class _TensorFlowModel(Brought):
     kind: str
     model: Path
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
-    input_sizes: InputSizes = ()
+    lengths: Lengths = ()
     states: StatePairs = None
     trust: bool = Field(False, description="run the code that the file brings; needed once for each file")
 
@@ -39,8 +40,7 @@ class _TensorFlowModel(Brought):
         """Load the model and record its golden outputs. See `tasks.train.train`."""
         model, name, path = self._load(workspace.store, workspace.folder)
         test = require_test_split(splits)
-        sizes = resized_samples(test, self.input_sizes, signature)
-        signature = with_dynamic_size(signature) if sizes else signature
+        signature = model.with_open_axes(signature) if self.lengths else signature
         names = model.names(signature)
         types = {names[name]: "str" if dtype == "string" else dtype for name, dtype, _ in model.inputs}
         signature = signature.replace(inputs=tuple(spec.replace(dtype=types[spec.name]) for spec in signature.inputs))
@@ -50,7 +50,8 @@ class _TensorFlowModel(Brought):
 
         # Random integers may lie outside an embedding's table.
         indices = any(spec.dtype.startswith(("int", "uint")) for spec in signature.inputs)
-        golden = record_golden(predict, test, sizes=sizes, observed_values_only=indices)
+        others = cut_samples(predict, test, signature, self.lengths) if self.lengths else OtherLengths()
+        golden = record_golden(predict, test, sizes=others.cases, observed_values_only=indices)
         signature = signature.replace(outputs=outputs_of(golden))
         facts = TrainFacts(
             framework=model.framework,

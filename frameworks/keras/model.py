@@ -16,7 +16,7 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.session import ExpectedImages, LoadedModel
 
-TO_NHWC = (0, 2, 3, 1)
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 ACCEPTED_KINDS = {"float": "fiub", "int": "iu", "uint": "iu", "bool": "b"}
 """TensorFlow's type names without sizes -> the kinds of numpy types that are converted to each."""
 
@@ -48,6 +48,15 @@ class CallableModel:
         for name, dtype, shape in self.inputs:
             _check_input(name, dtype, shape, specs[pairs[name]], signature.layout)
         return pairs
+
+    def with_open_axes(self, signature: Signature) -> Signature:
+        """Return the signature with the axes that the model leaves open, named as in `loaded`."""
+        names, own = self.names(signature), dict[str, tuple[int | str, ...]]()
+        for name, _, shape in self.inputs:
+            axes = _named_axes(name, shape)
+            is_nchw = signature.layout == "NCHW" and len(axes) == 4
+            own[names[name]] = tuple(axes[index] for index in TO_NCHW) if is_nchw else axes
+        return signature.replace(inputs=tuple(spec.replace(shape=own[spec.name]) for spec in signature.inputs))
 
     def tensors(self, inputs: NamedArrays, signature: Signature) -> list[Any]:
         """Return samples in the signature's layout as the arguments of a call."""

@@ -23,6 +23,7 @@ from gauntlet.frameworks.framework import Sample, TakeSample
 from gauntlet.frameworks.session import LoadedModel
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts
+from tasks.train.other_lengths import Lengths
 from tasks.train.states import StatePairs
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class ExportedProgram(_TorchProgram):
 
     kind: Literal["exported-program"] = "exported-program"
     model: Path = Field(description="the .pt2 file that torch.export.save wrote")
+    lengths: Lengths = ()
     suffix: ClassVar[str] = program.EXPORTED
     exporters: ClassVar[tuple[str, ...]] = ("dynamo",)
 

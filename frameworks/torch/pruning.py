@@ -98,6 +98,6 @@ def _store_outputs(
         test_outputs=predict_split(predict, data["test"]),
         labels=golden.labels,
         module_outputs=record_module_outputs(network, first),
-        sequence=record_sequence(predict, data["test"], signature.states),
+        sequence=record_sequence(predict, data["test"], signature),
     )
     return store_golden_and_predictions(own, predict, data, signature, workspace)

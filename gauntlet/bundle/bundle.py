@@ -5,6 +5,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
@@ -117,7 +118,7 @@ class Bundle:
     def _golden(self, outputs: str) -> GoldenCase:
         groups: dict[str, NamedArrays] = {"inputs": {}, outputs: {}}
         try:
-            with np.load(self.folder / GOLDEN, allow_pickle=False) as file:
+            with open_arrays(self.folder / GOLDEN) as file:
                 for key in file.files:
                     group, _, name = key.partition("/")
                     if group in groups:
@@ -125,6 +126,15 @@ class Bundle:
         except NPZ_ERRORS as error:
             raise DamagedBundle(f"{GOLDEN}: it cannot be read: {one_line(error)}") from error
         return GoldenCase(groups["inputs"], groups[outputs])
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[Any]:
+    """Open an `.npz` file of a bundle; as it is not compressed, its arrays are no larger than the file."""
+    with np.load(path, allow_pickle=False) as file:
+        if any(info.compress_type != zipfile.ZIP_STORED for info in file.zip.infolist()):
+            raise zipfile.BadZipFile("its arrays are compressed, those of a bundle are not")
+        yield file
 
 
 def seal(folder: Path) -> Manifest:

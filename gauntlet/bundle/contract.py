@@ -18,12 +18,16 @@ class BatchLatency(Frozen):
     median_ms: Number
 
 
+FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of a model or run: files are named by it, so a bundle cannot name a folder of its choice."""
+
+
 class Contract(Frozen):
     """The model's name, its signature, and where it was proven to be the fastest."""
 
     schema_version: Literal[1] = 1
-    name: str = Field(description="the model's name: `name` of the run's configuration")
-    run_id: str
+    name: str = Field(pattern=FILE_NAME, description="the model's name: `name` of the run's configuration")
+    run_id: str = Field(pattern=FILE_NAME)
     candidate: str = Field(description="the winner's name in the run")
     signature: Signature
     target: str = Field(description="the execution target that it won on")

@@ -16,6 +16,8 @@ STATE_WORDS = re.compile("[hc]x?|hidden|cell|states?|mem|memory|cache|carry|cont
 """Words of which the name of a state has one, where the name of the output does not say that it is one."""
 ENDINGS = (("", ""), ("0", "n"), ("i", "o"))
 """Of an input and of its output, as in `h0` and `hn`."""
+SUM = re.compile(r"\w+(\s*\+\s*\w+)+")
+"""The name of an axis that is as long as others together, as that of a mask over a cache and what follows it."""
 
 
 def sample_types(arrays: Mapping[str, Array]) -> dict[str, SampleType]:
@@ -24,7 +26,10 @@ def sample_types(arrays: Mapping[str, Array]) -> dict[str, SampleType]:
 
 
 def states_by_name(inputs: Mapping[str, SampleType], outputs: Mapping[str, SampleType]) -> States:
-    """Return the pairs of one type whose names say so: `h` and `hn`, `new_h` or `h_out`; `past.0` and `present.0`."""
+    """Return the pairs whose names say so: `h` and `hn`, `new_h` or `h_out`; `past.0` and `present.0`.
+
+    Both are of one type, but a cache may be returned longer along one axis.
+    """
     pairs: dict[str, str] = {}
     for before, after in ENDINGS:
         for name in inputs:
@@ -32,7 +37,9 @@ def states_by_name(inputs: Mapping[str, SampleType], outputs: Mapping[str, Sampl
             possible = [
                 output
                 for output in outputs
-                if outputs[output] == inputs[name] and output not in pairs.values() and stems & _stems(output, after)
+                if continues(name, inputs[name], outputs[output])
+                and output not in pairs.values()
+                and stems & _stems(output, after)
             ]
             if name not in pairs and len(possible) == 1:
                 pairs[name] = possible[0]
@@ -40,6 +47,20 @@ def states_by_name(inputs: Mapping[str, SampleType], outputs: Mapping[str, Sampl
         pairs = {name: output for name, output in pairs.items() if has_state_word(name)}
     # Where no input is left for data, they are no states: an autoencoder returns its input, too.
     return tuple(pairs.items()) if inputs.keys() - pairs.keys() else ()
+
+
+def continues(name: str, before: SampleType, after: SampleType | None) -> bool:
+    """Return whether an output may be the next value of an input of this name."""
+    if after is None or before[0] != after[0] or len(before[1]) != len(after[1]):
+        return False
+    growth = [returned - taken for taken, returned in zip(before[1], after[1], strict=True) if returned != taken]
+    return not growth or (len(growth) == 1 and growth[0] > 0 and has_state_word(name))
+
+
+def axis_terms(axis: str, lengths: Mapping[str, int]) -> list[str]:
+    """Return the axes and numbers whose sum an axis is by its name; none where it is no sum of known ones."""
+    terms = [term.strip() for term in axis.split("+")] if SUM.fullmatch(axis) else []
+    return terms if all(term in lengths or term.isdecimal() for term in terms) else []
 
 
 def states_by_shape(

@@ -1,12 +1,15 @@
 """Run a model with states over sequences of samples, in which it is fed the states that it returned."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.states import States
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.states import axis_terms
 from gauntlet.datasets.golden import Predict, StateSequence
 from gauntlet.datasets.splits import Split
 
@@ -26,29 +29,56 @@ def sequence_positions(samples: int) -> npt.NDArray[np.int64]:
 
 
 def run_sequence(
-    predict: Predict, split: Split, positions: npt.NDArray[np.int64], states: States
+    predict: Predict, split: Split, positions: npt.NDArray[np.int64], signature: Signature
 ) -> Iterator[NamedArrays]:
-    """Yield the outputs of each step, shape (sequences, ...).
+    """Yield the outputs of each step, shape (sequences, ...), but caches that grow, which later outputs depend on.
 
     The first step takes its states from its samples, every other one from the outputs of the step before.
     """
     own: NamedArrays = {}
     for step in positions:
-        outputs = predict(split.take(step) | own)
-        own = {name: outputs[output] for name, output in states}
-        yield outputs
+        feed = _as_long(split.take(step), own, signature.inputs)
+        outputs = predict(feed)
+        own = {name: outputs[output] for name, output in signature.states}
+        grown = {output for name, output in signature.states if feed[name].shape != own[name].shape}
+        yield {name: array for name, array in outputs.items() if name not in grown}
 
 
-def record_sequence(predict: Predict, test: Split, states: States) -> StateSequence | None:
-    """Return the source's outputs over sequences of test samples, as long as its states are finite.
+def _as_long(samples: NamedArrays, own: NamedArrays, inputs: Sequence[TensorSpec]) -> NamedArrays:
+    """Return the inputs of a step; by the names of its axes, a mask over a cache that grew repeats its last entries."""
+    known = [spec for spec in inputs if spec.name in samples]
+    axes = {s.name: dict(enumerate(map(str, s.shape), samples[s.name].ndim - len(s.shape))) for s in known}
+    lengths = {axis: samples[name].shape[place] for name in axes for place, axis in axes[name].items()}
+    grown = {
+        axis: array.shape[place]
+        for name, array in own.items()
+        for place, axis in axes.get(name, {}).items()
+        if array.shape[place] != samples[name].shape[place]
+    }
+    feed, lengths = samples | own, lengths | grown
+    for name in axes.keys() - own.keys():
+        for place, axis in axes[name].items():
+            terms = axis_terms(axis, lengths) or [axis]
+            if grown.keys() & set(terms):
+                missing = (
+                    sum(lengths[term] if term in lengths else int(term) for term in terms) - feed[name].shape[place]
+                )
+                pad = [(0, max(missing, 0) if at == place else 0) for at in range(feed[name].ndim)]
+                feed[name] = np.pad(feed[name], pad, "edge" if feed[name].size else "constant")
+    return feed
+
+
+def record_sequence(predict: Predict, test: Split, signature: Signature) -> StateSequence | None:
+    """Return the source's outputs over sequences of test samples, as long as its states are finite and it takes them.
 
     None without states, or where no step leaves them finite.
     """
     positions, steps = sequence_positions(len(test)), list[NamedArrays]()
-    for outputs in run_sequence(predict, test, positions, states) if states else ():
-        if not all(_is_finite(outputs, name) for _, name in states):
-            break
-        steps.append(outputs)
+    with suppress(StageError):
+        for outputs in run_sequence(predict, test, positions, signature) if signature.states else ():
+            if not all(_is_finite(outputs, name) for _, name in signature.states if name in outputs):
+                break
+            steps.append(outputs)
     return StateSequence(positions[: len(steps)], stacked(steps)) if steps else None
 
 

@@ -102,7 +102,9 @@ def label_names(task: Task, defaults: tuple[str, ...], labels: Mapping[Path, Arr
     if not labels:
         return defaults
     if task == "arrays":
-        raise StageError(f"{next(iter(labels))}: labels of this type and shape belong to no problem; set data.task")
+        path, array = next(iter(labels.items()))
+        fix = "Fix: remove them, or say what they mean with data.task (--task)"
+        raise StageError(f"{path}: labels are {array.dtype}{list(array.shape)}; data.task arrays takes none. {fix}")
     kinds, ranks, form = FORMS[task]
     for path, array in labels.items():
         if array.dtype.kind not in kinds or array.ndim not in ranks:

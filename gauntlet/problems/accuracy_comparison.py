@@ -167,7 +167,8 @@ def compare_accuracy(
         scores, truth = expected[problem.primary_output], labels if facts.get("labels_fit") else None
         facts["ranking"] = problem.lost_ranking(scores, actual[problem.primary_output], truth)
     predicted = problem.outputs_read if before is not None and after is not None else ()
-    read = {*predicted, *(output for _, output in signature.states)}  # the model itself reads a state
+    fed = reference.sequence is None or len(reference.sequence.positions) > 1
+    read = {*predicted, *(output for _, output in signature.states if fed)}  # the model itself reads a state
     outputs = tuple(
         _compare_values(name, actual[name], (own or expected)[name], read=name in read, predicted=name in predicted)
         for name in expected

@@ -24,8 +24,8 @@ def rows(
 ) -> tuple[BenchmarkRow, ...]:
     """Return a contender's rows against a base, one per batch size at which both were measured.
 
-    Only rounds in which both ran count. Relative differences below `resolution` are neither `faster` nor `slower`; the
-    verdict of the base itself is `reference`. The intervals have the `confidence`.
+    Only rounds in which both ran count. The intervals have the `confidence`, and are wider by the `resolution`, a
+    relative difference, at each end. The verdict of the base itself is `reference`.
     """
     common = [batch for batch in contender.batches if batch in base.batches]
     return tuple(row(contender, base, batch, resolution=resolution, confidence=confidence) for batch in common)
@@ -40,7 +40,6 @@ def row(
     contender: Contender, base: Contender, batch: int, *, resolution: float, confidence: float = CONFIDENCE
 ) -> BenchmarkRow:
     """Return a contender's row at one batch size; the arguments are those of `rows`."""
-    bound = math.log1p(resolution)
     times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
     base_times = base.round_quartiles_ms[batch][: len(times)]
     logs = np.log(base_times) - np.log(times[: len(base_times)])
@@ -51,12 +50,14 @@ def row(
     if stop and math.isinf(high):  # the few rounds of a stopped contender allow no exact interval: Student's
         reach = float(stdtrit(len(logs) - 1, (1 + confidence) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
         low, high = center - reach, center + reach
+    bound = 0.0 if contender is base else math.log1p(resolution)
+    of_rounds, low, high = (center, low, high), low - bound, high + bound
     if contender is base:
         verdict = "reference"
-    elif (stop and stop.reason == "slower") or high < -bound:
+    elif (stop and stop.reason == "slower") or high < 0:
         verdict = "slower"
     else:
-        verdict = "faster" if low > bound else "not resolved"
+        verdict = "faster" if low > 0 else "not resolved"
     unsure = verdict == "not resolved" and not stop
     memory, memory_low, memory_high = _memory_ratio(contender, base, confidence)
     return BenchmarkRow(
@@ -68,7 +69,7 @@ def row(
         speedup_high=math.exp(high) if high < 700 else math.inf,
         verdict=verdict,
         processes=min(contender.processes, len(times)),  # those of the rounds at this batch size
-        more_rounds=rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
+        more_rounds=rounds_to_resolve(of_rounds, bound, len(logs)) if unsure else None,
         calls=len(calls),
         mean_ms=float(np.mean(calls)),
         images_per_second=1000 * batch / float(np.mean(calls)),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.confidence import CONFIDENCE
@@ -73,14 +74,15 @@ def run_race(
         reference: name of an entry.
         inputs: a `.npz` file with at least as many samples as the largest batch.
         control: whether the reference runs twice.
-        resolution: relative difference below which the verdict is neither `faster` nor `slower`.
+        resolution: relative difference of two races of the same files; each end of an interval is wider by it.
         confidence: of the intervals.
         required_speedup: ends the race halfway where all speed-ups are known well by then, and on which side of this.
         on_round: called with the number of completed rounds.
     """
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
-    look = HalfwayLook.of(plan.rounds, confidence, required_speedup)
+    required = required_speedup and required_speedup * (1 + resolution)
+    look = HalfwayLook.of(plan.rounds, confidence, required)
     ends = partial(look.ends, reference=reference) if look else lambda *_: False
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round, ends=ends)
     done = max((len(contender.round_peak_bytes) for contender in contenders.values()), default=0)
@@ -108,18 +110,18 @@ def run_race(
     )
     if plan.clock == "processor" or not machine.is_disturbed(plan.threads):
         return table
-    return _with_witness(table, entries, plan, reference, inputs, confidence)
+    return _with_witness(table, entries, plan, reference, inputs, resolution=resolution, confidence=confidence)
 
 
 def _with_witness(
-    table: RaceTable, entries: Mapping[str, Entry], plan: Plan, reference: str, inputs: Path, confidence: float
+    table: RaceTable, entries: Mapping[str, Entry], plan: Plan, reference: str, inputs: Path, **intervals: Any
 ) -> RaceTable:
     """Return a disturbed race with what the processor time of one thread says of the entries that seem faster."""
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
     faster = {name for name in faster if table.contenders[name].on_processor}
     alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
     calm = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False, variants_below_ms=None)
-    witness = run_race(alone, calm, reference, inputs=inputs, control=False, confidence=confidence)
+    witness = run_race(alone, calm, reference, inputs=inputs, control=False, **intervals)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})
 
 

@@ -52,7 +52,7 @@ class BenchmarkConfig(Frozen):
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker")
     restart_processes: bool = Field(True, description="new processes in every round; without, intervals are too narrow")
-    resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
+    resolution: float = Field(RESOLUTION, ge=0, lt=1, description="widens both ends of intervals: two races differ")
     early_stopping: bool = Field(True, description="stop candidates proven slower, and clear races halfway")
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),

@@ -65,7 +65,7 @@ class TargetAccuracy:
             worker.load(model, inputs, threads, timeout_s, target.options())
             parts = [predict(samples) for samples in batches(split, SAMPLES_AT_ONCE)]
             sequence = (own or golden).sequence
-            steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature.states))
+            steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature))
         outputs = joined(parts)
         facts = compare_accuracy(golden, signature, outputs, own.test_outputs if own else None)
         checks = accuracy_checks(self.limits, facts, "leave this target out: the same file is more accurate elsewhere")

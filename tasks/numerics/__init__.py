@@ -149,7 +149,7 @@ def _cause(sizes: list[str], divergence: str | None, right_as_written: bool) -> 
     if sizes:
         cause = f"right at the data's size, and silently wrong at {', '.join(sizes)}: one size is frozen into the graph"
         remedy = "compute with tensors what Python computes from a shape, try the other exporter (export.kind: both), "
-        return cause, remedy + "or remove the size from train.input_sizes: the model is then for one size only"
+        return cause, remedy + "or remove the size from train.input_sizes or train.lengths"
     limit = "if the difference is acceptable, set {check}"
     if divergence is None:
         return "no intermediate tensor diverges", limit

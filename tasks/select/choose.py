@@ -131,13 +131,13 @@ def _judge(
         return Verdict(candidate=candidate, accepted=False, reason=reason)
     if comparison.beats(required):
         return Verdict(candidate=candidate, accepted=True, reason=comparison.measured)
-    reason = _rejection(comparison, required, race.rounds)
+    reason = _rejection(comparison, required, race)
     too_slow = decides_by_speed(comparison.objective) or comparison.is_slower
     cause = explanations.text(candidate, comparison.row.batch) if explanations and too_slow else ""
     return Verdict(candidate=candidate, accepted=False, reason=reason + (CAUSE_SEPARATOR + cause if cause else ""))
 
 
-def _rejection(comparison: Comparison, required: float, rounds: int) -> str:
+def _rejection(comparison: Comparison, required: float, race: BenchmarkFacts) -> str:
     row, better = comparison.row, BETTER[comparison.objective]
     if row.stopped_as is not None:
         stop = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
@@ -146,8 +146,9 @@ def _rejection(comparison: Comparison, required: float, rounds: int) -> str:
         return f"slower: {comparison.measured}"
     with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
         center, low, high = np.log(np.maximum([comparison.ratio, comparison.low, comparison.high], 0)).tolist()
-    undecided = comparison.ratio > required
-    missing = rounds_to_resolve((center, low, high), math.log(required), rounds) if undecided else None
+    fixed = math.log1p(race.resolution) if decides_by_speed(comparison.objective) else 0.0  # no rounds make it less
+    of_rounds, undecided = (center, low + fixed, high - fixed), comparison.ratio > required
+    missing = rounds_to_resolve(of_rounds, math.log(required) + fixed, race.rounds) if undecided else None
     more = f"; about {missing} more rounds would probably decide it" if missing else ""
     proven = row.verdict == "faster" if decides_by_speed(comparison.objective) else comparison.low > 1
     outcome = f"{better}, but not by more than {required:.3g}x" if proven else f"not proven {better}"

@@ -21,7 +21,7 @@ class SelectConfig(Frozen):
         description="what the winner is best at",
     )
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
-    min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
+    min_speedup: float = Field(1.03, ge=1, description="the lower end of the speed-up's interval must exceed this")
     min_reduction: float = Field(
         1.05, ge=1, description="for size and memory: how many times smaller than FP32 the winner must be"
     )

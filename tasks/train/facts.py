@@ -13,7 +13,6 @@ from gauntlet.core.facts import Facts, Outcome, Section
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.core.states import States
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict
 from gauntlet.datasets.splits import Split, Splits
@@ -69,7 +68,7 @@ def report_model(
     checks: tuple[Check, ...] = (),
 ) -> Report[TrainFacts]:
     """Store the model's files, the golden outputs and the predictions for the splits, and report on them."""
-    golden, steps = _with_sequence(golden, predict, splits["test"], facts.signature.states)
+    golden, steps = _with_sequence(golden, predict, splits["test"], facts.signature)
     artifacts = store_golden_and_predictions(golden, predict, splits, facts.signature, workspace)
     artifacts["model"] = workspace.store_file(model, *companions)
     checks = (*checks, never_finite_check(golden.test_outputs), *_constant_outputs_checks(golden), *steps)
@@ -121,18 +120,20 @@ def _varies(array: Array) -> bool:
     return not np.array_equal(array, np.broadcast_to(array[:1], array.shape), equal_nan=array.dtype.kind == "f")
 
 
-def _with_sequence(golden: Golden, predict: Predict, test: Split, states: States) -> tuple[Golden, tuple[Check, ...]]:
+def _with_sequence(
+    golden: Golden, predict: Predict, test: Split, signature: Signature
+) -> tuple[Golden, tuple[Check, ...]]:
     """Return the golden outputs with those over sequences, and a warning where these end because a state overflows."""
-    if not states:
+    if not signature.states:
         return golden, ()
-    sequence = record_sequence(predict, test, states)
+    sequence = record_sequence(predict, test, signature)
     steps, planned = 0 if sequence is None else len(sequence.positions), len(sequence_positions(len(test)))
     check = Check.of(
         "train.sequence_steps",
         steps,
         ">=",
         planned,
-        "" if steps == planned else "fed its own states, the model returns infinite or NaN ones after this many steps",
+        "" if steps == planned else "fed its own states, the model fails or returns NaN or infinite ones afterwards",
         "if these outputs are no states of the model, set train.states to [], or to the pairs that are",
         unit="steps",
         severity="warning",

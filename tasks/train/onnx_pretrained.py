@@ -24,8 +24,7 @@ from gauntlet.runtime.session import open_session
 from gauntlet.runtime.source_session import open_source
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, report_model
-from tasks.train.input_sizes import InputSizes, resized_samples
-from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
+from tasks.train.other_lengths import Lengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states
 
 BATCH = 16
@@ -44,7 +43,6 @@ class OnnxModel(Training):
     model: Path = Field(description="the file; its external data, if any, is in the same folder")
     primary_output: str | None = Field(None, description="output that names the class; default: scores, else labels")
     layout: Literal["NCHW", "NHWC", "none"] | None = Field(None, description="default: the file's, else the data's")
-    input_sizes: InputSizes = ()
     lengths: Lengths = ()
     states: StatePairs = None
 
@@ -70,9 +68,8 @@ class OnnxModel(Training):
             return batched_inference(chosen, inputs).run(BATCH)
 
         signature = self._signature(proto, signature)
-        others = OtherLengths() if self.input_sizes else cut_samples(predict, test, signature, self.lengths)
-        sizes = resized_samples(test, self.input_sizes, signature) | others.cases
-        cases = golden_cases(predict, test, sizes=sizes, observed_values_only=True)
+        others = cut_samples(predict, test, signature, self.lengths)
+        cases = golden_cases(predict, test, sizes=others.cases, observed_values_only=True)
         optimized = compare_outputs(SAME, session, cases, signature)
         if not optimized.failures and all(row.within(SAME) for row in optimized.rows):  # twice as fast for the rest
             predict = partial(predict, chosen=session)

@@ -1,7 +1,6 @@
 """Golden inputs at other lengths of the axes that a brought model leaves open, besides the batch."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.core.states import has_state_word
+from gauntlet.core.states import axis_terms, has_state_word
 from gauntlet.datasets.golden import Golden, Predict, first_samples
 from gauntlet.datasets.splits import Split
 from tasks.train.input_sizes import axes_of
@@ -26,10 +25,8 @@ OpenAxes = dict[str, dict[int, str]]
 """Input -> axis of its array of samples -> name."""
 Lengths = Annotated[
     tuple[dict[str, Annotated[int, Field(ge=0, le=65536)]], ...],
-    Field(description="lengths of open axes by name, one set a size, in place of a half, a quarter and 1"),
+    Field(description="lengths of open axes by name, one set a size"),
 ]
-SUM = re.compile(r"\w+(\s*\+\s*\w+)+")
-"""The name of an axis that is as long as others together, as that of a mask over a cache and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +59,16 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
 
     All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
     part shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
-    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated. Raise
-    `StageError` where an axis of them is unknown, or the source fails.
+    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated, and images
+    are resized by nearest neighbor. Raise `StageError` where an axis of them is unknown, or the source fails.
     """
     real = test.take(slice(0, SAMPLES))
     axes = _open_axes(signature.inputs, real, signature.layout)
     if named:
-        return _named_cuts(predict, real, axes, named)
+        return _named_cuts(predict, real, axes, named, (None,) if signature.layout in IMAGE_AXES else (0, 0.5, 1))
     finite = _finite_outputs(predict, real) or set()
     known = _all_lengths(axes, real)
-    lengths = {axis: length for axis, length in known.items() if not _terms(axis, known)}
+    lengths = {axis: length for axis, length in known.items() if not axis_terms(axis, known)}
     is_image = signature.layout in IMAGE_AXES
     cases: dict[str, NamedArrays] = {}
     refused: list[str] = []
@@ -96,14 +93,16 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
     return OtherLengths(cases, tuple(refused))
 
 
-def _named_cuts(predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths) -> OtherLengths:
+def _named_cuts(
+    predict: Predict, real: NamedArrays, axes: OpenAxes, named: Lengths, places: Sequence[float | None]
+) -> OtherLengths:
     known, cases = _all_lengths(axes, real), dict[str, NamedArrays]()
     for new in named:
         title = ", ".join(f"{axis}={length}" for axis, length in new.items())
         if unknown := [axis for axis in new if axis not in known]:
             available = ", ".join(known) or "none"
             raise StageError(f"train.lengths: unknown open axis {unknown[0]!r}; available: {available}")
-        cases[title] = _varied_cut(real, axes, new, (0, 0.5, 1))
+        cases[title] = _varied_cut(real, axes, new, places)
         if _finite_outputs(predict, cases[title]) is None:
             raise StageError(f"train.lengths: the model fails at {title}. Fix: name every axis that changes")
     return OtherLengths(cases)
@@ -111,12 +110,6 @@ def _named_cuts(predict: Predict, real: NamedArrays, axes: OpenAxes, named: Leng
 
 def _all_lengths(axes: OpenAxes, real: NamedArrays) -> dict[str, int]:
     return {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
-
-
-def _terms(axis: str, lengths: Mapping[str, int]) -> list[str]:
-    """Return the axes and numbers whose sum an axis is by its name; none where it is no sum of known ones."""
-    terms = [term.strip() for term in axis.split("+")] if SUM.fullmatch(axis) else []
-    return terms if all(term in lengths or term.isdecimal() for term in terms) else []
 
 
 def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
@@ -151,26 +144,31 @@ def _groups(lengths: dict[str, int]) -> Iterator[tuple[str, ...]]:
         yield from ((axis,) for axis in lengths)
 
 
-def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: Sequence[float]) -> NamedArrays:
-    """Return the cut at the first place (0: the beginning, 1: the end) where the samples differ as the whole ones do.
+def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: Sequence[float | None]) -> NamedArrays:
+    """Return the cut at the first place where the samples differ as the whole ones do.
+
+    A place is from 0, the beginning, to 1, the end; with None, the samples are resized.
 
     Texts often begin, or end, with the same token.
     """
     now = _all_lengths(axes, real) | new
-    sums = {axis: [now[term] if term in now else int(term) for term in _terms(axis, now)] for axis in now}
+    sums = {axis: [now[term] if term in now else int(term) for term in axis_terms(axis, now)] for axis in now}
     new = {axis: sum(parts) for axis, parts in sums.items() if parts} | new
     cuts = [{name: _cut(array, axes.get(name, {}), new, at) for name, array in real.items()} for at in places]
     varied = [name for name, array in real.items() if _varies(array)]
     return next((cut for cut in cuts if all(_varies(cut[name]) for name in varied)), cuts[0])
 
 
-def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float) -> Array:
+def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | None) -> Array:
     for place, axis in axes.items():
-        length = new.get(axis, array.shape[place])
-        start = round(at * (array.shape[place] - length))
+        length = new.get(axis, int(array.shape[place]))
+        if at is None:
+            indices = ((np.arange(length) + 0.5) * array.shape[place] / max(length, 1)).astype(np.intp)
+        else:
+            indices = np.arange(length) + round(at * (array.shape[place] - length))
         if length and not array.shape[place]:  # an empty cache
             array = np.zeros((*array.shape[:place], length, *array.shape[place + 1 :]), array.dtype)
-        array = array.take(range(start, start + length), place, mode="wrap")
+        array = array.take(indices, place, mode="wrap")
     return array
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
-from gauntlet.core.states import SampleType, sample_types, states_by_name, states_by_shape
+from gauntlet.core.states import SampleType, continues, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
 from tasks.train.facts import find_primary_output
@@ -38,7 +38,7 @@ def with_primary_and_states(signature: Signature, golden: Golden, config: Config
     inputs, outputs = sample_types(golden.real.inputs), sample_types(golden.real.outputs)
     named = states_by_name(inputs, outputs) if states is None else states
     for name, output in named:
-        if inputs.get(name) is None or inputs[name] != outputs.get(output):
+        if name not in inputs or not continues(name, inputs[name], outputs.get(output)):
             raise StageError(
                 f"train.states: the input {name!r} is {_described(inputs.get(name))}, the output {output!r} is "
                 f"{_described(outputs.get(output))}; expected an input and an output of one type and shape. Inputs: "

@@ -9,7 +9,7 @@ import pretrained_models
 import pytest
 import streaming_models
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from streaming_models import frames, leaky_sum
+from streaming_models import cached, frames, leaky_sum
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
@@ -101,6 +101,34 @@ def test_candidate_whose_state_drifts_fails_though_each_step_is_close(bring, tmp
     assert "first below the limit at step" in failure.detail
     noise = next(noise for noise in report.facts.sequence.noise if noise.output == "h_out")
     assert noise.steps_db[0] > noise.steps_db[10] > noise.steps_db[-1]
+
+
+def test_cache_grows_over_sequences_and_one_that_drifts_fails(bring, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    samples = {"x": rng.standard_normal((60, 1, 8)), "cache": rng.standard_normal((60, 4, 8)), "mask": np.ones((60, 5))}
+    source = bring(cached(), {name: array.astype(np.float32) for name, array in samples.items()})
+    assert source.signature.states == (("cache", "cache_out"),)
+    sequence, test = source.golden.sequence, np.load(source.out.path(source.data.artifacts["test"]))
+    assert [*sequence.outputs] == ["y"]  # which depends on the whole cache
+    [*earlier, last] = sequence.positions
+    entries = [test["cache"][earlier[0]], *(test["x"][step] for step in (*earlier, last))]
+    assert np.allclose(sequence.outputs["y"][-1], np.concatenate(entries, axis=1).mean(axis=1), atol=1e-5)
+    for bias, failed in ((0.0, []), (0.05, ["accuracy.sequence_min_values_sqnr_db"])):
+        onnx.save(cached(bias), tmp_path / "candidate.onnx")
+        assert [check.name for check in source.judge(tmp_path / "candidate.onnx").failures] == failed
+
+
+def test_cache_that_the_model_refuses_is_warned_of_and_held_to_the_limit_of_values(bring, tmp_path: Path) -> None:
+    proto = cached()
+    proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "total"  # nothing says how long the mask is
+    drawn = np.random.default_rng(0).standard_normal((60, 5, 8)).astype(np.float32)
+    source = bring(proto, {"x": drawn[:, :1], "cache": drawn[:, 1:], "mask": np.ones((60, 5), np.float32)})
+    assert source.golden.sequence.positions.shape[0] == 1
+    [check] = [check for check in source.report.checks if check.name == "train.sequence_steps"]
+    assert (check.passed, check.severity) == (False, "warning")
+    onnx.save(cached(0.15), tmp_path / "candidate.onnx")
+    failures = {check.name: check.detail for check in source.judge(tmp_path / "candidate.onnx").failures}
+    assert "output 'cache_out'" in failures["accuracy.min_values_sqnr_db"]
 
 
 @pytest.mark.parametrize(("bias", "fails"), [(0.0, False), (0.1, True)])

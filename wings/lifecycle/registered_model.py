@@ -4,6 +4,7 @@
 """
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ class RegisteredModel:
     def __init__(self, source: str) -> None:
         self.source = source
         self.loaded: ResolvedBundle | None = None
+        self._looked = time.monotonic()
 
     @property
     def name(self) -> str:
@@ -37,11 +39,19 @@ class RegisteredModel:
         from wings.lifecycle.registry.bundle_cache import resolve
 
         self.loaded = resolve(Home.find(), self.source)
+        self._note_look()
         return self.loaded.folder
 
     def canary(self) -> tuple[Path, float] | None:
         """Return the bundle that answers a share of the requests, and the share, as `path` last found them."""
         return self.loaded.canary if self.loaded else None
+
+    def age_s(self) -> float:
+        """Return how many seconds ago the registry last told what the address names, or it was first asked."""
+        return time.monotonic() - self._looked
+
+    def _note_look(self) -> None:
+        self._looked = time.monotonic()
 
     def follow(self, name: str | None, load: Callable[[str], None]) -> None:
         """Call `load` for every bundle that the alias comes to name, as long as this process lives."""
@@ -57,7 +67,7 @@ class RegisteredModel:
             except OSError as error:
                 raise StageError(f"version {bundle.version} is not served, the one before stays: {error}") from error
 
-        options = {"poll_s": POLL_S, "known": self.loaded}
+        options = {"poll_s": POLL_S, "known": self.loaded, "on_look": self._note_look}
         arguments = (Home.find(), self.source, serve, threading.Event())
         threading.Thread(target=follow, args=arguments, kwargs=options, daemon=True).start()
 

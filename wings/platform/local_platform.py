@@ -32,12 +32,12 @@ from flows.servers.local_servers import (
     start_mlflow,
     start_prefect,
 )
-from flows.servers.password import authorization, prefect_variables
+from flows.servers.password import authorization, mlflow_variables, prefect_variables
 from flows.servers.ports import Port
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import kinds
-from wings.platform.supervisor import POLL_S, Part, Supervisor
+from wings.platform.supervisor import POLL_S, SUPERVISED, Part, Supervisor, supervisor_lock
 
 POOL = "gauntlet"
 WORKERS = {"worker": "default"}
@@ -92,14 +92,15 @@ def local_platform(home: Home, settings: PlatformSettings) -> Supervisor:
     mlflow = Port.take(settings.mlflow_port)
     os.environ |= {
         **prefect_variables(home, f"{prefect.address}/api"),
-        "MLFLOW_TRACKING_URI": mlflow.address,
+        **mlflow_variables(home, mlflow.address),
         "GAUNTLET_HOME": str(home.root),
+        SUPERVISED: str(home.root.resolve()),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
     }
     servers = [
         Part("prefect", partial(share_prefect, home, prefect), prefect.address),
-        Part("mlflow", partial(start_mlflow, home, mlflow), mlflow.address),
+        Part("mlflow", partial(start_mlflow, home, mlflow, asks=True), mlflow.address),
     ]
     clients = [Part("deployments", lambda: deploy(home, settings))]
     workers = dict(WORKERS)
@@ -175,7 +176,8 @@ def main() -> None:
     """Run the platform of this home until SIGTERM."""
     settings, home = PlatformSettings.model_validate_json(sys.argv[1]), Home.find()
     # The second lock keeps runs of the command line from stopping the Prefect server that they share.
-    with locked(home.root / "platform" / "lock"), locked(home.prefect / "users.lock", shared=True):
+    second = partial(sys.exit, "a supervisor of this home runs already")  # it would start everything again after `down`
+    with locked(supervisor_lock(home), on_wait=second), locked(home.prefect / "users.lock", shared=True):
         supervisor = local_platform(home, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: supervisor.stopping.set())

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,8 @@ from gauntlet.core.frozen import Frozen
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before a part is started again; doubled each time that it ends within a minute."""
 POLL_S = 0.2
+SUPERVISED = "GAUNTLET_SUPERVISED"
+"""Environment variable of all that a platform starts: its home. So a part is found that is not noted yet."""
 
 
 class PartState(Frozen):
@@ -72,6 +74,11 @@ class PlatformState(Frozen):
 def state_file(home: Home) -> Path:
     """Return the file that the supervisor keeps its state in."""
     return home.root / "platform" / "state.json"
+
+
+def supervisor_lock(home: Home) -> Path:
+    """Return the file that the supervisor locks: there is one for a home."""
+    return home.root / "platform" / "lock"
 
 
 def read_state(home: Home) -> PlatformState | None:
@@ -129,6 +136,16 @@ class Part:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.state = self.state.replace(ready=True, since=now, error="", **noted)
         return process
+
+
+def left_over(home: Home) -> Iterator[psutil.Process]:
+    """Yield the processes of a home's platform: the parts that are noted, and what else a supervisor has started."""
+    state = read_state(home)
+    yield from (process for part in (state.parts if state else ()) if (process := part.process))
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(SUPERVISED) == str(home.root.resolve()):
+                yield process
 
 
 def end_group(leader: int) -> None:

@@ -20,7 +20,15 @@ from flows.servers.password import password_hint, prefect_variables
 from gauntlet.core.errors import ConfigError, StageError, is_checkout
 from gauntlet.core.frozen import JsonObject
 from wings.platform.local_platform import PlatformSettings, deploy_again, platform_wings
-from wings.platform.supervisor import POLL_S, PartState, PlatformState, read_state, state_file
+from wings.platform.supervisor import (
+    POLL_S,
+    PartState,
+    PlatformState,
+    left_over,
+    read_state,
+    state_file,
+    supervisor_lock,
+)
 
 READY_TIMEOUT_S = 240.0
 NO_MODEL = "         there is no model yet: it serves the first one that comes"
@@ -132,15 +140,13 @@ def _use_prefect(home: Home, address: str) -> None:
 
 
 def _supervised(home: Home) -> bool:
-    return is_locked(home.root / "platform" / "lock")
+    return is_locked(supervisor_lock(home))
 
 
 def _stop_left_over(home: Home) -> None:
-    """Stop the parts of a supervisor that was killed, and forget them."""
-    state = read_state(home)
-    for part in state.parts if state else ():
-        if process := part.process:
-            stop(process)
+    """Stop what a supervisor that was killed has left behind, and forget it."""
+    for process in left_over(home):
+        stop(process)
     state_file(home).unlink(missing_ok=True)
 
 
@@ -155,7 +161,7 @@ def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Co
             told.add(name)
         if state is not None and state.is_ready:
             return state
-        if supervisor is not None and not is_alive(supervisor):
+        if supervisor is not None and not is_alive(supervisor) and not _supervised(home):  # by another `up`
             raise StageError(f"the supervisor has ended; see {log}")
         time.sleep(POLL_S)
     errors = "; ".join(_problems(state)) if state else f"see {log}"

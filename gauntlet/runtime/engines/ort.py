@@ -138,8 +138,9 @@ class OrtEngine(Engine):
         lost = [provider for provider in options.get("required", [self.asked]) if provider not in got]
         if lost and options.get("refuse_fallback", True):
             raise StageError(f"the session asked for {lost[0]} and got {', '.join(got)}")
-        self.device = options.get("device") if self.asked in got else None
-        self.on_processor = self.device is None
+        device = options.get("device") if self.asked in got else None
+        self.on_processor = device is None
+        self.device = device if all(map(_has_buffer, (*self.inputs, *self.outputs))) else None
         self.device_id = int(options.get("provider_options", {}).get("device_id", 0))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
@@ -192,6 +193,11 @@ class OrtEngine(Engine):
 
 
 load_engine = OrtEngine
+
+
+def _has_buffer(port: Any) -> bool:
+    """Return whether a device can hold an input or output: neither texts nor sequences."""
+    return str(port.type).startswith("tensor(") and "string" not in port.type
 
 
 def _kernel(event: dict[str, Any]) -> str | None:

@@ -64,7 +64,7 @@ def test_password_of_the_environment_is_used_and_none_is_made(
     monkeypatch.setenv(variable, "me:mine")
     home = Home(tmp_path)
     assert password(home) == "me:mine"
-    assert password_hint(home) == f"Password of Prefect's page: as in {CLIENT}"
+    assert password_hint(home) == f"Password of both pages, as name:password: as in {CLIENT}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from flows.tracking.metric_names import candidate_metrics, class_metrics
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.metrics.class_curves import RankedClassScore
 from gauntlet.metrics.class_scores import score_metrics
+from gauntlet.metrics.confidence_calibration import CalibrationScores
 from tasks.evaluate import EvaluateFacts
 
 PROJECT = Path(__file__).parents[3]
@@ -27,9 +28,10 @@ def test_names_in_mlflow_are_those_of_a_candidate_and_its_gates() -> None:
     row = row.replace(mean_ms=1.0, p90_ms=1.0, p99_ms=1.0, images_per_second=9.0, peak_rss_bytes=9)
     known_values = {"reason": "", "size_bytes": 9, "sqnr_db": 9.0, "benchmark": (row,)}
     entry = CandidateEntry(name=REFERENCE, parent=None, status="accepted", **known_values)  # type: ignore[arg-type]
-    score = RankedClassScore(label="3", precision=1, recall=1, f1=1, images=1, roc_auc=None, average_precision=None)
+    score = RankedClassScore(label="3", precision=1, recall=1, f1=1, images=1, roc_auc=1, average_precision=1)
     known = {*candidate_metrics(entry, score_metrics({"accuracy": 1.0, "map": 1.0}))}
     known |= {*class_metrics(EvaluateFacts.model_construct(classes=(score,)))}
+    known |= {*CalibrationScores.model_construct(ece=0, brier_score=0, log_loss=0).metrics(calibrated=False)}
     golden = (PROJECT / "tests" / "golden" / "digits-small-cnn.json").read_text()
     asked = set().union(*(names(row[1]) for row in ROWS))
     gates = {name for name in asked if name.startswith("gate.")}

@@ -186,19 +186,20 @@ def test_export_is_right_at_every_size_when_the_network_takes_any(
     bring: Bring, tmp_path: Path, exporter: Tf2Onnx | SavedModel, layout: str
 ) -> None:
     layers = start_tensorflow().layers
-    pixels = start_tensorflow().Input((None, None, 3))
+    pixels = start_tensorflow().Input((None, None, 3), name="pixels")
     x = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu")(pixels)
     scores = layers.Dense(5)(layers.GlobalAveragePooling2D()(x))
     start_tensorflow().Model(pixels, [scores, x]).save(tmp_path / "any.keras")
     pictures = PICTURES if layout == "NHWC" else np.ascontiguousarray(PICTURES.transpose(0, 3, 1, 2))
-    source, out = bring(
-        KerasModel(model=tmp_path / "any.keras", input_sizes=((12, 10), (7, 9))), {"input": pictures}, layout
-    )
+    lengths = ({"pixels_1": 12, "pixels_2": 10}, {"pixels_1": 7})
+    source, out = bring(KerasModel(model=tmp_path / "any.keras", lengths=lengths), {"input": pictures}, layout)
     model, proto = exported(exporter, source, out)
     pass_the_gates(source, model, out)
-    assert list(Golden.load(out.path(source.artifacts["golden"])).cases) == ["real", "random", "12x10", "7x9"]
+    cases = Golden.load(out.path(source.artifacts["golden"])).cases
+    assert list(cases) == ["real", "random", "pixels_1=12, pixels_2=10", "pixels_1=7"]
+    assert cases["pixels_1=7"].inputs["input"].shape[1:] == ((7, 8, 3) if layout == "NHWC" else (3, 7, 8))
     axes = [axis.dim_param or axis.dim_value for axis in proto.graph.input[0].type.tensor_type.shape.dim]
-    assert axes == (["batch", "height", "width", 3] if layout == "NHWC" else ["batch", 3, "height", "width"])
+    assert axes == (["batch", "pixels_1", "pixels_2", 3] if layout == "NHWC" else ["batch", 3, "pixels_1", "pixels_2"])
     named = [sum(isinstance(axis, str) for axis in spec.shape) for spec in source.facts.signature.outputs]
     assert named == [1, 3]  # the scores have a batch, the other output a height and a width too
 

@@ -34,7 +34,7 @@ def test_state_is_recognized_by_its_name(before: list[str], after: list[str]) ->
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
     [
-        ({"x": 3, "h": 4}, {"y": 4, "h_out": 5}),  # another shape: a cache that grows
+        ({"x": 3, "h": 4}, {"y": 4, "h_out": 3}),  # another shape, and no cache that grows
         ({"input": 4, "gain": 1}, {"output": 4}),
         ({"sample": 4, "timestep": 1}, {"out_sample": 4}),  # a denoiser's only output is its prediction
         ({"state": 4}, {"state_out": 4, "y": 1}),  # no input is left for data

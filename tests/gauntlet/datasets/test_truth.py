@@ -53,7 +53,7 @@ def test_without_labels_there_is_no_problem_and_no_name() -> None:
         ("detection", np.zeros((1, 2, 5)), (), r"labels have 5 columns; data.task detection needs left, top, right"),
         ("segmentation", np.array([[[0, 9]]]), ("a", "b"), r"labels \[9\] are out of range"),
         ("text", np.array(["abz"]), ("a", "b"), r"labels \['z'\] are out of range; data.labels names 2 characters"),
-        ("arrays", np.zeros((1, 2, 2, 2), int), (), "belong to no problem; set data.task"),
+        ("arrays", np.zeros((1, 2, 2, 2), int), (), "data.task arrays takes none. Fix: remove them"),
     ],
 )
 def test_labels_that_do_not_fit_are_named(task: Task, labels: np.ndarray, names: tuple[str, ...], told: str) -> None:

@@ -214,14 +214,20 @@ def test_file_is_refused_with_the_way_out_when_the_runtime_refuses_it(bring: Bri
 
 def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_path: Path) -> None:
     model, samples = pretrained_models.any_size(tmp_path)
-    report, out = bring(model, samples, layout="NCHW", input_sizes=[(20, 14), (7, 7)])
+    lengths = [{"height": 20, "width": 14}, {"height": 7}]
+    report, out = bring(model, samples, layout="NCHW", lengths=lengths)
     golden = report.artifacts["golden"]
-    assert list(Golden.load(out.path(golden)).cases) == ["real", "random", "20x14", "7x7"]
+    cases = Golden.load(out.path(golden)).cases
+    assert list(cases) == ["real", "random", "height=20, width=14", "height=7"]
+    resized = cases["height=20, width=14"].inputs["x"]
+    nearest = [0, 1, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 8, 9]
+    assert np.array_equal(resized[:, :, ::2], cases["real"].inputs["x"][: len(resized)][..., nearest])
     assert not numerics(NumericsConfig(), out, model=report.artifacts["model"], golden=golden).failures
     (tmp_path / "optimized").mkdir()
     frozen = out.store_file(pretrained_models.any_size(tmp_path / "optimized", pixels=100)[0])
     failures = numerics(NumericsConfig(), out, model=frozen, golden=golden).failures
-    assert any("silently wrong at 20x14, 7x7" in f"{check.detail} {check.remedy}" for check in failures)
+    texts = [f"{check.detail} {check.remedy}" for check in failures]
+    assert any("silently wrong at height=20, width=14, height=7" in text for text in texts)
     fixed, samples = pretrained_models.fixed_batch(tmp_path)
-    with pytest.raises(StageError, match=r"ONNX Runtime fails on inputs of shape"):
-        bring(fixed, samples, layout="NCHW", input_sizes=[(20, 14)])
+    with pytest.raises(StageError, match=r"train.lengths: unknown open axis 'height'; available: none"):
+        bring(fixed, samples, layout="NCHW", lengths=[{"height": 20}])

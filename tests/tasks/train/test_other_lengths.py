@@ -120,10 +120,14 @@ def test_open_axes_of_a_program_are_those_of_its_outputs_too(bring: Bring, tmp_p
 
     axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}}
     torch.export.save(torch.export.export(Net(), (torch.ones(2, 16, 4),), dynamic_shapes=axes), tmp_path / "net.pt2")
-    report, golden, _ = bring(ExportedProgram(model=tmp_path / "net.pt2", trust=True), {"x": SAMPLES})
+    program = ExportedProgram(model=tmp_path / "net.pt2", trust=True)
+    report, golden, _ = bring(program, {"x": SAMPLES})
     assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 8, 4, 1]
     [output] = report.facts.signature.outputs
     assert output.shape == ("batch", "output_1", 4)
+    [source] = report.facts.signature.inputs
+    _, golden, _ = bring(program.replace(lengths=({source.shape[1]: 40},)), {"x": SAMPLES})
+    assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 40]
 
 
 CANDIDATES = {

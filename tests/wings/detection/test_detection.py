@@ -1,16 +1,20 @@
 """Boxes are read, scored, compared and drawn; a candidate that moves them fails the gate."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from random_boxes import CLASSES, imperfect, objects
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.problems.base import LOST_SHARE
+from tasks.evaluate import EvaluateConfig, evaluate
 from wings.detection.detection import Box, BoxesPrediction, Detection
 
 SIZE = 96
@@ -129,6 +133,28 @@ def test_one_lost_class_fails_whatever_it_is_worth_to_the_metric() -> None:
     assert by_class["cat"].recall < 0.5
     assert (by_class["ant"].recall, by_class["ant"].precision, by_class["ant"].average_precision) == (1, 1, 1)
     assert (comparison.reference_classes[2].label, comparison.reference_classes[2].recall) == ("cat", 1)
+
+
+@pytest.mark.parametrize("task", ["detection", "segmentation"])
+def test_worst_class_of_a_detector_and_of_a_segmenter_has_a_least_recall(
+    task: str, workspace: Callable[..., Workspace]
+) -> None:
+    rng, out = np.random.default_rng(6), workspace()
+    if task == "detection":
+        boxes, signature = apart(rng, 60), detection().signature
+        truth, found = truth_of(boxes), boxes.copy()
+        found[:30][found[:30, :, 4] == 2] = -1
+    else:
+        truth, signature = rng.integers(0, 3, (60, 8, 8)), detection().signature.replace(task=task, decode=None)
+        found = np.where((truth == 2) & (np.arange(60) < 30)[:, None, None], 0, truth)
+    np.savez(out.folder / "predictions.npz", test=found, test_labels=truth)
+    kept = out.store_file(out.folder / "predictions.npz")
+    failures = [
+        evaluate(EvaluateConfig(min_recall=least), out, predictions=kept, signature=signature).failures
+        for least in (0.2, 0.8)
+    ]
+    assert [[check.name for check in each] for each in failures] == [[], ["evaluate.min_recall"]]
+    assert failures[1][0].detail.startswith("worst class 'cat'")
 
 
 def test_precision_recall_and_average_precision_of_each_class_are_those_of_the_field() -> None:

@@ -282,8 +282,8 @@ def test_scene_is_read_from_image_to_text_by_one_bundle(
 
 
 @pytest.mark.slow
-def test_line_of_digits_is_judged_by_the_edits_of_its_text(
-    run: Callable[[PipelineConfig], RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_line_of_digits_is_judged_by_the_edits_of_its_text_and_served(
+    run: Callable[[PipelineConfig], RunReport], tmp_path: Path
 ) -> None:
     digits, rng = load_digits(), np.random.default_rng(0)
     lines = [(int(rng.integers(3)), rng.integers(1000, 1797, rng.integers(1, 4)).tolist()) for _ in range(150)]
@@ -301,7 +301,11 @@ def test_line_of_digits_is_judged_by_the_edits_of_its_text(
         assert (report.verdict, report.stopped_at) == ("failed" if shift else "passed", "evaluate" if shift else None)
         model.unlink()
     assert main(["bundle", "--out", str(tmp_path / "reader.zip")]) == 0
-    capsys.readouterr()
-    assert main(["predict", str(tmp_path / "reader.zip"), str(tmp_path / "samples.npz"), "--json"]) == 0
-    read = [json.loads(line)["prediction"]["characters"] for line in capsys.readouterr().out.splitlines()]
+    read = []
+    with serving(tmp_path, tmp_path / "reader.zip") as server:
+        for image in pixels:
+            answer = server.post("/v2/models/pipeline/infer", json_request({"image": image[None]}))
+            read.append(
+                "".join(str(n) for each in answer.json()["outputs"] if each["name"] == "text" for n in each["data"])
+            )
     assert np.mean(np.array(read) == labels) > 0.7

@@ -66,7 +66,9 @@ def test_a_click_on_run_ends_in_a_winner_that_mlflow_shows(browser: Browser, fol
     prefect, mlflow = servers["prefect"]["address"], servers["mlflow"]["address"]
     home = Home(folder / ".gauntlet")
     deployment = configure(f"{prefect}/api", quick_config().model_dump(mode="json"), prefect_account(home))
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    name, secret = prefect_account(home)
+    account = {"username": name, "password": secret, "origin": mlflow}  # as a person enters it when the browser asks
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, http_credentials=account)
     page.set_default_timeout(120_000)
     page.goto(f"{prefect}/deployments/deployment/{deployment}")
     sign_in(page, home)

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harness import called
 
 from flows.record.home import Home
-from flows.servers.local_servers import launch
+from flows.record.locks import locked
+from flows.servers.local_servers import is_alive, launch
 from gauntlet.core.errors import StageError
-from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file
+from wings.platform.local_platform import PlatformSettings
+from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file, supervisor_lock
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -79,6 +82,45 @@ def test_what_a_killed_part_leaves_behind_is_ended_before_it_starts_again(home: 
     supervisor.stopping.set()
     thread.join(timeout=120)
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+
+
+STARTING = """
+import os, sys, time
+from pathlib import Path
+from flows.record.home import Home
+from flows.servers.local_servers import launch
+from wings.platform.supervisor import SUPERVISED, Part, Supervisor
+
+def start():
+    pid = launch([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), home.root / "log").pid
+    print(pid, flush=True)
+    time.sleep(600)  # it does not respond yet
+
+home = Home(Path(sys.argv[1]))
+os.environ[SUPERVISED] = str(home.root)
+Supervisor(home, [Part("server", start)], []).run()
+"""
+
+
+def test_part_of_a_supervisor_that_is_killed_while_it_starts_is_stopped_by_down(home: Home) -> None:
+    supervisor = subprocess.Popen([sys.executable, "-c", STARTING, home.root], stdout=subprocess.PIPE, text=True)
+    assert supervisor.stdout is not None
+    part = psutil.Process(int(supervisor.stdout.readline()))
+    supervisor.kill()
+    supervisor.wait()
+    supervisor.stdout.close()
+    assert called(home.root.parent, "down").returncode == 0
+    assert not is_alive(part)
+
+
+def test_second_supervisor_of_a_home_ends_at_once(home: Home) -> None:
+    """It would wait for the first one, and start everything again after `gauntlet down`."""
+    settings = PlatformSettings(prefect_port=0, mlflow_port=0).model_dump_json()
+    words = [sys.executable, "-m", "wings.platform.local_platform", settings]
+    with locked(supervisor_lock(home)):
+        environment = os.environ | {"GAUNTLET_HOME": str(home.root)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (1, "a supervisor of this home runs already\n")
 
 
 def test_client_waits_for_servers_and_the_state_says_why(home: Home) -> None:

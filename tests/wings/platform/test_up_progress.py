@@ -1,12 +1,18 @@
 """`gauntlet up` names each part when it is ready, because all of them together take a minute."""
 
 import io
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import psutil
+import pytest
 from rich.console import Console
 
 from flows.record.home import Home
-from wings.platform.supervisor import PartState, PlatformState, state_file
+from flows.record.locks import locked
+from gauntlet.core.errors import StageError
+from wings.platform.supervisor import PartState, PlatformState, state_file, supervisor_lock
 from wings.platform.up_command import _wait_until_ready
 
 
@@ -17,3 +23,17 @@ def test_each_part_is_named_when_it_is_ready(tmp_path: Path) -> None:
     state_file(home).write_text(PlatformState(supervisor=PartState(name="supervisor"), parts=parts).model_dump_json())
     assert _wait_until_ready(home, None, Console(file=shown)).parts == parts
     assert shown.getvalue() == "  prefect is ready\n  mlflow is ready\n"
+
+
+def test_of_two_at_once_the_second_waits_for_what_the_first_starts(tmp_path: Path) -> None:
+    home, ended = Home(tmp_path), psutil.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    me = PartState(name="supervisor")
+    with locked(supervisor_lock(home)), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(_wait_until_ready, home, ended, Console(file=io.StringIO()))
+        assert wait([waiting], timeout=1).not_done
+        state_file(home).write_text(PlatformState(supervisor=me, parts=(me.replace(ready=True),)).model_dump_json())
+        assert waiting.result(timeout=300).is_ready
+    with pytest.raises(StageError, match="the supervisor has ended"):
+        state_file(home).unlink()
+        _wait_until_ready(home, ended, Console(file=io.StringIO()))

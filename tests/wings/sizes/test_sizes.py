@@ -124,10 +124,23 @@ def test_shapes_beside_samples_are_further_ones(tmp_path: Path) -> None:
     assert found.values["train"]["lengths"] == [{"t": 16}]
 
 
-def test_further_shapes_of_images_are_sizes_in_pixels(tmp_path: Path) -> None:
+def test_further_shapes_of_images_are_lengths_of_their_axes(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", "m (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Relu(x) }")
     found = infer_config(model, None, None, {"x": (3, 8, 8)}, further=[{"x": (3, 16, 12)}])
-    assert found.values["train"]["input_sizes"] == [[16, 12]]
+    assert found.values["train"]["lengths"] == [{"h": 16, "w": 12}]
+
+
+def test_further_shapes_of_a_framework_s_file_are_lengths_where_it_names_its_open_axes(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    axes = {"input": {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}}
+    example = (torch.ones(2, 8, 4),)
+    torch.export.save(torch.export.export(torch.nn.ReLU(), example, dynamic_shapes=axes), tmp_path / "m.pt2")
+    torch.jit.trace(torch.nn.ReLU(), example).save(tmp_path / "m.pt")
+    sizes = {"further": [{"input": (16, 4)}], "trust": True}
+    [lengths] = infer_config(tmp_path / "m.pt2", None, None, {"input": (8, 4)}, **sizes).values["train"]["lengths"]
+    assert [*lengths.values()] == [16]
+    with pytest.raises(ConfigError, match="export it, and run the ONNX file"):
+        infer_config(tmp_path / "m.pt", None, None, {"input": (8, 4)}, **sizes)
 
 
 def test_further_shape_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import importlib.util
+import json
 import shutil
 import tempfile
 import zipfile
@@ -15,7 +16,7 @@ from evidence import seal_with_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gauntlet.bundle.bundle import GOLDEN, Bundle, archive, seal
+from gauntlet.bundle.bundle import CONTRACT, GOLDEN, Bundle, DamagedBundle, archive, seal
 from gauntlet.core.errors import ConfigError
 from wings.verification.library.signing import read_private_key, sign
 from wings.verification.library.verification import verify
@@ -104,6 +105,12 @@ def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
     assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
 
 
+def test_arrays_that_would_unpack_to_more_than_their_file_are_not_read(folder: Path) -> None:
+    np.savez_compressed(folder / GOLDEN, **{"inputs/image": np.zeros((1_000_000,)), "outputs/y": np.zeros(1)})
+    seal_with_evidence(folder)
+    assert "its arrays are compressed" in problems_of(folder)
+
+
 def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -142,6 +149,17 @@ def test_bundle_without_golden_outputs_fails(packed: Path, tmp_path: Path) -> No
     np.savez(folder / GOLDEN)
     seal_with_evidence(folder)
     assert "no golden outputs" in problems_of(folder)
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/cron.d/x", "a\n", "\x1b]0;a", "", ".."])
+@pytest.mark.parametrize("key", ["name", "run_id"])
+def test_bundle_cannot_name_the_place_where_files_about_it_are_written(folder: Path, key: str, name: str) -> None:
+    """A monitor of it writes its pages into `monitors/NAME-VERSION` of the log."""
+    contract = json.loads((folder / CONTRACT).read_text())
+    (folder / CONTRACT).write_text(json.dumps(contract | {key: name}))
+    seal(folder)
+    with pytest.raises(DamagedBundle, match=f"{key} String should match"):
+        Bundle.open(folder)
 
 
 def test_what_is_no_bundle_is_an_invalid_argument(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def compare_targets(
         plan: settings of the race; a model with a fixed batch is measured at that size.
         framework_model: the file that the first model was exported from, for targets that run it.
         inputs_description: where the samples come from.
-        resolution: relative difference below which the verdict is neither `faster` nor `slower`.
+        resolution: relative difference of two races of the same files; each end of an interval is wider by it.
         say: called with progress messages of one line.
         on_round: called with the number of completed rounds.
 

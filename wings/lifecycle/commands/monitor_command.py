@@ -12,7 +12,7 @@ from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from wings.lifecycle.library.monitoring.features import PREDICTED
 from wings.lifecycle.library.monitoring.monitor import PAGE, monitor
-from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult, RiskResult
+from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits, MonitorResult, RiskResult
 from wings.lifecycle.registered_model import named_bundle
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
         reason = plain(result.no_embedding)
         console.print(f"the network's penultimate outputs are not watched: {reason}", style="dim")
     if result.is_full:
-        console.print(
-            "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"
-        )
+        console.print(FULL, style="yellow")
 
 
 def _print_labels(console: Console, risk: RiskResult, window_h: float) -> None:

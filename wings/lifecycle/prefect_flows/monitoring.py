@@ -16,7 +16,7 @@ from gauntlet.reporting.text_format import number
 from gauntlet.request_log.log_format import log_files
 from wings.lifecycle.library.monitoring.monitor import PAGE
 from wings.lifecycle.library.monitoring.monitor import monitor as look
-from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult
+from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits, MonitorResult
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.prefect_flows.alarm_event import emit_alarm
 from wings.lifecycle.registered_model import named_bundle
@@ -83,6 +83,7 @@ def _publish(result: MonitorResult, page: Path, done: str) -> None:
         return
     reason = escape(f"{done}{result.reason}")
     head = f"**{result.verdict.capitalize()}**: {reason}\n\n{result.samples} samples. Page: `{page}`\n"
+    head += f"\n{FULL}\n" if result.is_full else ""
     rows = [
         f"| {escape(feature.name)} | {feature.evidence:.1f} | {feature.threshold:.1f} | {number(feature.alarm_at)} |"
         for feature in result.features

@@ -93,7 +93,7 @@ def registry_of(home: Home, name: str) -> ModelRegistry:
     known = registry_address(Ledger.of(home.root, name).entries())
     if known is None:
         return ModelRegistry(home, os.environ.get(URI_VARIABLE) or home.mlflow_uri, name)
-    return ModelRegistry(home, with_password(known) if known else home.mlflow_uri, name)
+    return ModelRegistry(home, with_password(home, known) if known else home.mlflow_uri, name)
 
 
 def bundle_folder(home: Home, registry: ModelRegistry, version: str, digest: str) -> Path:
@@ -138,18 +138,20 @@ def follow(
     *,
     poll_s: float = 10.0,
     known: ResolvedBundle | None = None,
+    on_look: Callable[[], None] = lambda: None,
 ) -> None:
     """Call `load` with every bundle that an address comes to name, until `stop` is set.
 
     `known` is what is loaded already. A registry that cannot be reached is asked again `poll_s` seconds
     later, and so is one after any other error; a bundle that `load` refuses is not loaded until the alias moves again.
-    What fails in the same way again is not logged again.
+    What fails in the same way again is not logged again. `on_look` is called when the registry has told.
     """
     refused: ResolvedBundle | None = None
     warned = ""
     while not stop.wait(poll_s):
         try:
             bundle = resolve(home, address)
+            on_look()
             if bundle in (known, refused):
                 continue
             refused = bundle

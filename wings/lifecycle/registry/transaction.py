@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from flows.record.home import Home
 from flows.record.locks import locked
+from flows.servers.local_servers import runs_mlflow
 from gauntlet.core.errors import ConfigError, GateFailed, StageError, without_password
 from wings.lifecycle.library.promotion.ledger import (
     Aliases,
@@ -72,6 +73,8 @@ class Transaction:
         uri = self.registry.uri
         address = "" if uri == self.home.mlflow_uri else without_password(uri)
         person, account = f"{getpass.getuser()}@{socket.gethostname()}", os.environ.get(ACCOUNT_VARIABLE)
+        if runs_mlflow(self.home, uri):  # it has one account for all who use the home
+            account = None
         return {"by": f"{account} ({person})" if account else person, "registry": address}
 
 

@@ -139,8 +139,8 @@ def _mixed(tables: Sequence[RaceTable], resolution: float) -> SizeSpeed:
         return np.asarray(np.log(np.sum(rounds, axis=0)), np.float64)
 
     center, low, high = median_shift_interval(log_sums(reference) - log_sums(winner))
-    bound = math.log1p(resolution)
-    verdict = "faster" if low > bound else "slower" if high < -bound else "not resolved"
+    low, high = low - math.log1p(resolution), high + math.log1p(resolution)
+    verdict = "faster" if low > 0 else "slower" if high < 0 else "not resolved"
     return SizeSpeed.model_validate(
         {
             "reference_ms": sum(speed.reference_ms for speed in speeds),

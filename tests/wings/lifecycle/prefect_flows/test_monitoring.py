@@ -10,7 +10,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed
-from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
+from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.prefect_flows.monitoring import monitor
 from wings.lifecycle.registry.promote import PromotionRequest, promote
@@ -25,7 +25,10 @@ def champion(prefect_server: str, stored: Home, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
+def test_flow_judges_the_champion_and_fails_for_an_alarm(
+    champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wings.lifecycle.library.monitoring.monitor.MAX_SAMPLES", 300)
     log = tmp_path / "log"
     log_requests(log, champion, images(1, 100))
     assert monitor("brightness", str(log)) == "no alarm"
@@ -36,6 +39,7 @@ def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_pat
         key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
     assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]
+    assert sorted(FULL in text for text in texts) == [False, True]
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """A promotion that waits for another person: what it changes, who may answer, and what the ledger keeps."""
 
 import json
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 from harness import command
 
@@ -71,6 +73,22 @@ def test_who_asks_cannot_answer(asked: Home, monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(ConfigError, match="another person has to answer"):
             decide(asked, "digits", approved, "it is mine")
     assert outcomes(asked) == ["done", "waits"]
+
+
+def test_account_of_the_home_s_own_mlflow_is_no_person(
+    home: Home, run: MakeRun, no_replay: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise one could ask on Prefect's page, whose runs have the account, and answer in a terminal."""
+    me = {"pid": os.getpid(), "created": psutil.Process().create_time(), "url": home.mlflow_uri}
+    (home.root / "mlflow-server.json").write_text(json.dumps(me))
+    run("run-1")
+    ask(home, "run-1")
+    run("run-2", errors=0.001)
+    sign_in(monkeypatch, "gauntlet")
+    assert ask(home, "run-2", approve=True).waits
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    with pytest.raises(ConfigError, match="another person has to answer"):
+        decide(home, "digits", True, "it is mine")
 
 
 def test_approval_counts_for_the_champion_that_it_was_compared_with(asked: Home, run: MakeRun) -> None:

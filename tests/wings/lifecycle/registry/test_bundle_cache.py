@@ -8,6 +8,7 @@ import pytest
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, StageError
+from wings.lifecycle.registry import bundle_cache
 from wings.lifecycle.registry.bundle_cache import ResolvedBundle, follow, resolve
 from wings.lifecycle.registry.promote import PromotionRequest, promote
 
@@ -101,3 +102,22 @@ def test_follower_loads_every_new_version_and_survives_what_goes_wrong(home: Hom
         stop.set()
         thread.join(60)
     assert loaded == ["2", "3", "3"]  # what is refused is not tried again, what failed is
+
+
+def test_look_that_fails_does_not_count_as_one(home: Home, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age of the last look is a metric with an alert, so a server that follows no more is noticed."""
+    run("run-1")
+    challenge(home, "run-1")
+    address, stop, looks = "models:/digits@challenger", threading.Event(), list[int]()
+    known, answers = resolve(home, address), list[Exception | None]([None, StageError("away"), OSError(24, ""), None])
+
+    def asked(*_: object) -> ResolvedBundle:
+        if error := answers.pop(0):
+            raise error
+        if not answers:
+            stop.set()
+        return known
+
+    monkeypatch.setattr(bundle_cache, "resolve", asked)
+    follow(home, address, lambda _: None, stop, poll_s=0, known=known, on_look=lambda: looks.append(len(answers)))
+    assert looks == [3, 0]

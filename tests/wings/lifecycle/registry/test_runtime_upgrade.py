@@ -13,7 +13,6 @@ from simulated_races import NOISES, Noise, contender, normal, rounds
 from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
-from gauntlet.race.confidence import RESOLUTION
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.rows import rows
 from gauntlet.race.table import RaceTable
@@ -163,7 +162,7 @@ def verdict(random: np.random.Generator, noise: Noise, slowdown: float) -> str:
     limits = UpgradeLimits()
     times = rounds(random, noise, [3.0, 3.0 * (1 + slowdown)], limits.rounds, [*range(limits.rounds)])
     raced = {name: contender(name, series) for name, series in zip((CHAMPION, CHALLENGER), times, strict=True)}
-    measured = {name: tuple(rows(each, raced[CHAMPION], resolution=RESOLUTION)) for name, each in raced.items()}
+    measured = {name: tuple(rows(each, raced[CHAMPION], resolution=0)) for name, each in raced.items()}
     table = RaceTable(measured, (), 0.0, CALM, {}, raced, CHAMPION, limits.rounds)
     return str(latency_facts(table, limits)["latency"])
 

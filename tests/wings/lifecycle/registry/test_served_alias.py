@@ -32,6 +32,7 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
             assert time.monotonic() < deadline
             time.sleep(0.5)
         assert server.metric("gauntlet_model_loads_total", model="digits", outcome="success") == 2
+        assert server.metric("gauntlet_model_alias_age_seconds", model="digits") > 0
 
 
 @pytest.mark.slow

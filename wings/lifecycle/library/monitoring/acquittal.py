@@ -34,7 +34,8 @@ def last_change(
     change, false_alarms = first, limits.false_alarms
     while True:
         is_later = history.labeled > change.alarm_at
-        proof = within_wealth(history.losses[is_later], bound).first_above(false_alarms)
+        features = history.features[history.labeled[is_later]]
+        proof = within_wealth(history.losses[is_later], bound, features).first_above(false_alarms)
         if proof is None:
             return change, False
         level, false_alarms = level / 2, false_alarms / 2

@@ -8,6 +8,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 
 Verdict = Literal["no alarm", "harmful", "harmless", "cannot tell"]
+FULL = "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`"
 
 
 class MonitorLimits(Frozen):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.bundle import Bundle, open_arrays
 from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
@@ -108,7 +108,7 @@ class MonitoringReference:
                 "Fix: make the bundle again with package.reference_samples of at least 50"
             )
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open_arrays(path) as file:
                 arrays = dict(file)
             embedding = EmbeddingReference.load(arrays) if "embedding/output" in arrays else None
             absent = "" if embedding else str(arrays.get("no_embedding", UNKNOWN))

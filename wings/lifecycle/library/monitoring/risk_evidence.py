@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
+from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
@@ -19,6 +20,8 @@ STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 STEPS = 20
 FIRST_TIME = 1.5
 """Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
+FIRST_WITHIN = 4.0
+"""The same of the labels that prove a low risk: there are no losses yet that could show it."""
 BLOCK = 8
 """Labels whose mean loss a bet on harm is on: a user whose predictions are all wrong is one loss, not eight."""
 
@@ -51,9 +54,15 @@ def harm_wealth(losses: Floats, bound: float) -> Wealth:
     return replace(evidence, log=np.concatenate([[0.0], evidence.log])[blocks])
 
 
-def within_wealth(losses: Floats, bound: float) -> Wealth:
-    """Return the evidence after each loss of a labeled sample that the risk has been below the bound, 0 < bound < 1."""
-    return labeled_wealth(1 - losses, 1 - bound)
+def within_wealth(losses: Floats, bound: float, features: Floats) -> Wealth:
+    """Return the evidence after each loss of a labeled sample that the risk has been below the bound, 0 < bound < 1.
+
+    `features` are the samples' own, shape (n, k). Labels with few losses do not show how much they depend on each
+    other; they are taken to depend as much as the samples do.
+    """
+    ranks = [conformal_p_values(np.zeros(0), column, seed=i) for i, column in enumerate(features.T)]
+    series = np.stack([losses, *ranks, *(np.abs(2 * rank - 1) for rank in ranks)], axis=1)
+    return exceeds_wealth(1 - losses, 1 - bound, autocorrelation_times(series, first=FIRST_WITHIN))
 
 
 def risk_lower_bound(losses: Floats, level: float) -> float:

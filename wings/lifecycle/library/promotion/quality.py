@@ -66,15 +66,18 @@ def quality_drop(
         drop = largest_drop(old, new, classes.tolist(), None if truth is None else true)
         if truth is None:
             return _agreement(before == after, drop)
-        change, ranking = pair_accuracies(before == truth, after == truth), _lost_ranking(signatures, outputs, truth)
-        return Quality(change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}, drop, ranking)
+        change, labels = pair_accuracies(before == truth, after == truth), list(signatures[0].labels)
+        numbers = np.array([labels.index(name) if name in labels else -1 for name in truth])
+        quality = Quality(change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}, drop)
+        return quality._replace(ranking=_lost_ranking(signatures, outputs, numbers))
     problem, predictions = _comparable(signatures, outputs)
     if predictions is None:
         if truth is not None:
             raise ConfigError("labels were given, but the models' outputs are no predictions. Fix: replay no labels")
         return _agreement(agreeing_outputs(*outputs))
     try:
-        return _own_metric(problem, *predictions, truth)
+        quality = _own_metric(problem, *predictions, truth)
+        return quality if truth is None else quality._replace(ranking=_lost_ranking(signatures, outputs, truth))
     except (StageError, ValueError) as error:  # NumPy's, where shapes differ
         raise ConfigError(f"the predictions cannot be compared with the labels: {error}") from error
 
@@ -114,11 +117,11 @@ def _lost_ranking(
 ) -> PairedChange | None:
     """Return what the challenger loses of the classes' ranking; None where both have other classes, or no scores."""
     old, new = map(problem_of, signatures)
-    labels = list(old.signature.labels)
+    labels = old.signature.labels
     scores = outputs[0][old.primary_output], outputs[1][new.primary_output]
-    if not labels or old.signature.labels != new.signature.labels or scores[0].shape != scores[1].shape:
+    if not labels or labels != new.signature.labels or scores[0].shape != scores[1].shape:
         return None
-    return old.lost_ranking(*scores, np.array([labels.index(name) if name in labels else -1 for name in truth]))
+    return old.lost_ranking(*scores, truth)
 
 
 def _comparable(

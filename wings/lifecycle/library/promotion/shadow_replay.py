@@ -17,7 +17,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
-from gauntlet.race.confidence import RESOLUTION, rounds_to_resolve
+from gauntlet.race.confidence import rounds_to_resolve
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.runtime.resources import usable_threads
@@ -190,9 +190,7 @@ def _quality_drop(
 def _race(old: ReplayedModel, new: ReplayedModel, limits: ReplayLimits, on_round: Callable[[int], None]) -> RaceTable:
     plan = Plan((new.batch,), limits.rounds, limits.block_ms, usable_threads(), limits.timeout_s, limits.seed)
     entries = {CHAMPION: old.entry(), CHALLENGER: new.entry()}
-    table = run_race(
-        entries, plan, CHAMPION, inputs=old.inputs, control=False, resolution=RESOLUTION, on_round=on_round
-    )
+    table = run_race(entries, plan, CHAMPION, inputs=old.inputs, control=False, on_round=on_round)
     for name in entries:
         if why := table.failure(name):
             raise StageError(f"the {name} cannot be timed: {why}")

@@ -97,6 +97,18 @@ def test_wrong_predictions_that_come_by_user_seldom_prove_a_higher_risk() -> Non
     assert ours <= 0.1 * STREAMS < without
 
 
+def test_right_predictions_that_come_by_user_seldom_prove_a_lower_risk() -> None:
+    """Users of eight similar requests, whose predictions are all wrong or all right, at the bound itself."""
+    ours = without = 0
+    for seed in range(STREAMS):
+        random = np.random.default_rng(seed)
+        losses = np.repeat(random.random(SAMPLES // 8) < 0.1, 8).astype(float)
+        features = np.repeat(random.normal(size=SAMPLES // 8), 8) + random.normal(size=SAMPLES) / 2
+        ours += within_wealth(losses, 0.1, features[:, None]).first_above(0.05) is not None
+        without += labeled_wealth(1 - losses, 0.9).first_above(0.05) is not None
+    assert ours <= 0.1 * STREAMS < without
+
+
 def weights(samples: int) -> np.ndarray:
     """Return the weight of each start, and last what has not begun."""
     reserve = (1 - FIRST) * np.log(SCALE) / np.log(SCALE + np.arange(samples + 1))
@@ -140,7 +152,8 @@ def losses(seed: int, risk: float, count: int) -> np.ndarray:
 def test_risk_at_the_bound_seldom_alarms_at_any_look() -> None:
     streams = [losses(seed, BOUND, 3000) for seed in range(100)]
     assert sum(exceeds_wealth(one, BOUND).first_above(0.05) is not None for one in streams) <= 5
-    assert sum(within_wealth(one, BOUND).first_above(0.05) is not None for one in streams) <= 5
+    features = np.random.default_rng(0).normal(size=(3000, 1))
+    assert sum(within_wealth(one, BOUND, features).first_above(0.05) is not None for one in streams) <= 5
 
 
 def test_higher_risk_is_proven_soon_after_it_begins() -> None:
@@ -149,7 +162,7 @@ def test_higher_risk_is_proven_soon_after_it_begins() -> None:
 
 
 def test_lower_risk_is_proven() -> None:
-    alarm = within_wealth(losses(0, 0.01, 400), BOUND).first_above(0.05)
+    alarm = within_wealth(losses(0, 0.01, 400), BOUND, np.random.default_rng(0).normal(size=(400, 2))).first_above(0.05)
     assert alarm is not None and alarm > 40
 
 

@@ -197,14 +197,16 @@ def test_challenger_that_gives_up_a_rare_class_is_refused_however_good_the_rest(
     assert not class_check(drop, LIMITS.replace(max_class_drop=1.0))[0].blocks
 
 
-def test_challenger_that_keeps_the_classes_and_loses_their_order_is_refused() -> None:
-    """Below 0.5, fraud is no longer told from the usual."""
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_challenger_that_keeps_the_classes_and_loses_their_order_is_refused(task: Task) -> None:
+    """Below 0.1, fraud is no longer told from the usual."""
     rng = np.random.default_rng(4)
     fraud = 1 / (1 + np.exp(4.2 - 1.9 * rng.normal(size=4000)))
-    truth = np.array(["usual", "fraud"])[(rng.random(4000) < fraud).astype(int)]
+    labels, is_fraud = ("usual", "fraud"), rng.random(4000) < fraud
+    truth = np.array(labels)[is_fraud.astype(int)] if task == "classification" else np.stack([~is_fraud, is_fraud], 1)
     before, after = (np.stack([1 - p, p], 1).astype(np.float32) for p in (fraud, np.where(fraud < 0.1, 0.0, fraud)))
     output = TensorSpec(name="y", dtype="float32", shape=("batch", 2))
-    signature = Signature(task="classification", layout="none", inputs=(), outputs=(output,), labels=("usual", "fraud"))
+    signature = Signature(task=task, layout="none", inputs=(), outputs=(output,), labels=labels)
     found = quality_drop((signature, signature), ({"y": before}, {"y": after}), truth)
     assert found.change.drop == 0
     assert [check.blocks for check in ranking_check(found.ranking, LIMITS)] == [True]
