@@ -85,10 +85,11 @@ def _detector(name: str, folder: Path) -> ZooModel:
     side = 64
     sizes = {} if name.startswith("ssd") else {"min_size": side, "max_size": side}
     network = get_model(name, weights=None, weights_backbone=None, num_classes=5, **sizes).eval()
-    _normalize(network.backbone, 64)
+    if has_regions := hasattr(network, "roi_heads"):
+        _normalize(network.backbone, 64)
     for part, weight in network.named_parameters():  # untrained scores are nearly ties, whose order is chance
         if part.endswith("weight") and any(head in part for head in ("cls_", "classification_head")):
-            weight.data *= 30
+            weight.data *= 4 if has_regions else 30
     path, names = folder / "model.onnx", {"input_names": ["image"], "opset_version": 17}
     torch.onnx.export(network, ([torch.rand(3, side, side)],), path, dynamo=False, **names)
 

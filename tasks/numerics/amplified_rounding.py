@@ -74,7 +74,7 @@ def selected_by_chance(
     try:
         own = _own(open_session(model), cases, limits)
         for seed in range(NUDGES):
-            nudged = open_session(_nudged(onnx.load(model), seed).SerializeToString())
+            nudged = open_session(_nudged(onnx.load(model), seed, NOISE_FACTOR).SerializeToString())
             for data, case in own.items():
                 actual = batched_inference(nudged, case.inputs).run(limits.samples)
                 for ordered in kinds("ordered").values():
@@ -92,12 +92,14 @@ def _own(session: Any, cases: Mapping[str, GoldenCase], limits: Tolerances) -> d
     return {d: GoldenCase(each, batched_inference(session, each).run(limits.samples)) for d, each in inputs.items()}
 
 
-def _nudged(proto: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
-    """Change every weight of a model, in place, to the next larger or smaller number; vectors may hold sizes."""
+def _nudged(proto: onnx.ModelProto, seed: int = 0, steps: int = 1) -> onnx.ModelProto:
+    """Change every weight of a model, in place, by steps to a larger or smaller number; vectors may hold sizes."""
     generator = np.random.default_rng(seed)
     for tensor in proto.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
-            tensor.CopyFrom(numpy_helper.from_array(_neighbours(numpy_helper.to_array(tensor), generator), tensor.name))
+            values = numpy_helper.to_array(tensor)
+            nudged = values + steps * (_neighbours(values, generator) - values)
+            tensor.CopyFrom(numpy_helper.from_array(nudged.astype(np.float32), tensor.name))
     return proto
 
 
