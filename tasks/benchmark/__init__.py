@@ -13,7 +13,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.stage import stage
 from gauntlet.core.workspace import Workspace
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
-from gauntlet.race.confidence import CONFIDENCE
+from gauntlet.race.confidence import CONFIDENCE, least_rounds
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.objective import Objective, deciding_batch
 from gauntlet.race.session_options import SessionVariant, best_session, contender_name
@@ -77,6 +77,7 @@ def benchmark(
     objective: Objective = "latency",
     confidence: float = CONFIDENCE,
     required_speedup: float | None = None,
+    limit_s: float | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
@@ -84,12 +85,14 @@ def benchmark(
     keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
     `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
     the sessions and targets of one candidate. The rows' intervals have the `confidence`. With `required_speedup`, the
-    race may end halfway (`gauntlet.race.halfway_look`).
+    race may end halfway (`gauntlet.race.halfway_look`); with `limit_s`, it is as short as that allows instead.
 
     Raises:
         StageError: when the reference cannot be measured.
     """
     entries, inputs, plan = prepare(config, workspace, models, golden)
+    if limit_s is not None:
+        plan, required_speedup = replace(plan, limit_s=limit_s, least_rounds=least_rounds(confidence)), None
     reference, paths = next(iter(models)), {name: entries[name].model for name in models}
     source = workspace.path(framework_model) if framework_model else None
     examiner = TargetExaminer.from_models(paths if config.other_targets else {}, inputs, plan, source)
@@ -108,7 +111,8 @@ def benchmark(
     best = {name: best_session(contenders, batch, config.resolution, objective) for name, contenders in tried.items()}
     timings = (_timing(name, best[name], tried[name], table, others) for name in models)
     results = tuple(t.replace(size_bytes=model.size_bytes) for t, model in zip(timings, models.values(), strict=True))
-    profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if config.profile else ((), {})
+    profiled = config.profile and limit_s is None
+    profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if profiled else ((), {})
     facts = BenchmarkFacts(
         reference=reference,
         threads=plan.threads,
