@@ -13,7 +13,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.stage import stage
 from gauntlet.core.workspace import Workspace
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
-from gauntlet.race.confidence import CONFIDENCE, least_rounds
+from gauntlet.race.confidence import CONFIDENCE
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.objective import Objective, deciding_batch
 from gauntlet.race.session_options import SessionVariant, best_session, contender_name
@@ -84,20 +84,17 @@ def benchmark(
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
     keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
     `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
-    the sessions and targets of one candidate. The rows' intervals have the `confidence`. With `required_speedup`, the
-    race may end halfway (`gauntlet.race.halfway_look`); with `limit_s`, it is as short as that allows instead.
+    the sessions and targets of one candidate. Intervals have the `confidence`. With `required_speedup`, the race may
+    end halfway (`gauntlet.race.halfway_look`); `limit_s` makes it shorter.
 
     Raises:
         StageError: when the reference cannot be measured.
     """
-    entries, inputs, plan = prepare(config, workspace, models, golden)
-    if limit_s is not None:
-        plan, required_speedup = replace(plan, limit_s=limit_s, least_rounds=least_rounds(confidence)), None
+    entries, inputs, plan = prepare(config, workspace, models, golden, limit_s, confidence)
     reference, paths = next(iter(models)), {name: entries[name].model for name in models}
     source = workspace.path(framework_model) if framework_model else None
     examiner = TargetExaminer.from_models(paths if config.other_targets else {}, inputs, plan, source)
-    accuracy = _target_accuracy(workspace, golden, test, limits, own_goldens or {})
-    deployed = _examined(config, examiner, accuracy, paths)
+    deployed = _examined(config, examiner, _target_accuracy(workspace, golden, test, limits, own_goldens or {}), paths)
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}
@@ -111,8 +108,7 @@ def benchmark(
     best = {name: best_session(contenders, batch, config.resolution, objective) for name, contenders in tried.items()}
     timings = (_timing(name, best[name], tried[name], table, others) for name in models)
     results = tuple(t.replace(size_bytes=model.size_bytes) for t, model in zip(timings, models.values(), strict=True))
-    profiled = config.profile and limit_s is None
-    profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if profiled else ((), {})
+    profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if config.profile else ((), {})
     facts = BenchmarkFacts(
         reference=reference,
         threads=plan.threads,

@@ -129,8 +129,8 @@ def _with_rounding(check: Check, config: Tolerances, amplified: Mapping[str, flo
 
 
 def _without_chance(
-    config: Tolerances, path: Path, cases: Mapping[str, GoldenCase], comparison: OutputComparison
-) -> tuple[Mapping[str, GoldenCase], OutputComparison, str]:
+    config: Tolerances, path: Path, cases: dict[str, GoldenCase], comparison: OutputComparison
+) -> tuple[dict[str, GoldenCase], OutputComparison, str]:
     """Return the samples whose lists rounding does not change, their comparison, and how many others there are.
 
     Nothing is left out where other samples differ as well, which says nothing of rounding, and where too few are left.

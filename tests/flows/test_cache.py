@@ -26,7 +26,7 @@ def test_run_without_time_has_a_short_race_and_every_gate(run: Run) -> None:
     assert [report.stage("benchmark").facts["rounds"] for report in (hurried, whole)] == [6, 7]
     stages = [[each.stage for each in report.stages if each.candidate is None] for report in (hurried, whole)]
     assert stages[0] == stages[1]
-    assert [(c.name, c.status) for c in hurried.candidates if "not tried" in c.reason] == [("passes", "rejected")]
+    assert [c.status for c in hurried.candidates if "not tried" in c.reason] == ["rejected"]
 
 
 @pytest.mark.slow
