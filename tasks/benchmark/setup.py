@@ -28,7 +28,8 @@ def prepare(
 ) -> tuple[dict[str, Entry], Path, Plan]:
     """Return the entries, the file of their inputs, and the plan with the batch sizes that the reference accepts.
 
-    With `limit_s`, the race may be as short as intervals of the confidence allow. The entries are the models in every session variant, each model's first one under its own name.
+    The entries are the models in every session variant, each model's first one under its own name. With `limit_s`, the
+    race may be as short as intervals of the confidence allow.
 
     Raises:
         StageError: when the reference cannot be measured.
