@@ -25,10 +25,12 @@ FULL_BYTES = 1_000_000
 """With less free space, a disk counts as full."""
 
 
-def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, PipelineError | None]:
+def run_local(
+    config: PipelineConfig, home: Home, *, fresh: bool, minutes: float | None = None
+) -> tuple[Path, PipelineError | None]:
     """Run the flow; return the run's folder, which holds its report, and what failed it.
 
-    With `fresh`, results of earlier runs are not used.
+    With `fresh`, results of earlier runs are not used. The run should take no more than `minutes`.
     """
     # Prefect's own lines go to its server; the terminal shows ours. Prefect reads this when it is imported, below.
     logging.raiseExceptions = False  # nor does Prefect print that its server does not take a line
@@ -49,7 +51,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
 
         try:
             with using_server(api):
-                pipeline(config, fresh=fresh)
+                pipeline(config, fresh=fresh, minutes=minutes)
         except PipelineError as error:
             problem = error
         except Exception as error:  # a bug: the run's folder has the traceback

@@ -12,6 +12,7 @@ from flows.failure import fails_with_its_reason
 from flows.recording import recording
 from flows.search.base import Reference, Shipped, export_network
 from flows.search.candidates import Candidates, search_candidates
+from flows.search.time_budget import RunLimit
 from flows.stage import Line
 from gauntlet.core.candidate import Candidate, contenders_of
 from gauntlet.core.kinds import kinds
@@ -25,23 +26,29 @@ from tasks.select import select
 from tasks.select.decision import Fidelity
 from tasks.train import train
 
+SEARCH_SHARE, RACE_SHARE, CONFIRM_SHARE = 0.3, 0.3, 0.2
+"""Of the minutes of a run; the rest is for what comes before and after."""
+
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
 @fails_with_its_reason
-def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
+def pipeline(config: PipelineConfig, *, fresh: bool = False, minutes: float | None = None) -> str:
     """Run a model through every stage; return the run's id. A gate that fails raises `GateFailed`.
 
     Args:
         config: everything about the run.
         fresh: repeat everything; use no results of earlier runs.
+        minutes: what the run should take at most: fewer recipes, batch sizes and rounds, but every gate.
     """
+    limit = RunLimit(60 * minutes if minutes else None)
     require_packages(config)
     config.benchmark.described()  # a session that this machine cannot open is refused before anything runs
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
-        candidates = search_candidates(line, config, reference)
-        choose_winner(line, config, reference, candidates)
+        search = config.replace(quantize_budget_s=limit.part(SEARCH_SHARE, config.quantize_budget_s))
+        candidates = search_candidates(line, search, reference)
+        choose_winner(line, config, reference, candidates, limit)
     return run.id
 
 
@@ -85,7 +92,9 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     return Reference(splits.artifacts, network, signature, golden, base, candidate)
 
 
-def choose_winner(line: Line, config: PipelineConfig, reference: Reference, candidates: Candidates) -> None:
+def choose_winner(
+    line: Line, config: PipelineConfig, reference: Reference, candidates: Candidates, limit: RunLimit
+) -> None:
     """Race the candidates that passed every gate, let packages explain the slow ones, select and ship the winner."""
     golden, test = reference.golden, reference.splits["test"]
     contenders = contenders_of(candidates)
@@ -103,6 +112,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
             framework_model=reference.network,
             objective=config.select.objective,
             required_speedup=config.select.min_speedup if config.race.early_stopping else None,
+            limit_s=limit.part(RACE_SHARE),
         ).facts
         for record_race in races:
             record_race()
@@ -129,6 +139,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         fidelities=fidelities_of(candidates),
         normalized={NORMALIZED: raced[NORMALIZED]} if NORMALIZED in raced else {},
         budget=config.budget,
+        limit_s=limit.part(CONFIRM_SHARE),
     ).facts
     shipped = Shipped(final, contenders[final.winner], raced[final.winner], golden, test)
     for stage in configured_stages(config, "chosen").values():

@@ -92,9 +92,9 @@ def run(home: Home) -> Callable[..., RunReport]:
     from flows.pipeline import pipeline
     from gauntlet.core.errors import PipelineError
 
-    def run_it(config: PipelineConfig, *, fresh: bool = False) -> RunReport:
+    def run_it(config: PipelineConfig, *, fresh: bool = False, minutes: float | None = None) -> RunReport:
         with contextlib.suppress(PipelineError):
-            pipeline(config, fresh=fresh)
+            pipeline(config, fresh=fresh, minutes=minutes)
         return latest_report(home)
 
     return run_it

@@ -146,10 +146,11 @@ OWN: dict[str, str] = {
     "class_map": "segmentation",
     "embedding": "embedding",
     "line_reader": "text",
+    "tagger": "tagging",
 }
 """The problem that each must be judged by; all others by their values, as arrays."""
-NAMED = ("line_reader", "key_points", "forecaster")
-"""Whose problem the user names: few characters, maps like masks, and values whose sum is constant, as logits'."""
+NAMED = ("line_reader", "key_points", "forecaster", "tagger")
+"""Whose problem the user names: few characters, maps like masks, values whose sum is constant, whole numbers."""
 
 
 def written(text: str) -> onnx.ModelProto:

@@ -49,12 +49,20 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     torch.manual_seed(0)
     size = CLASSIFIERS[name]
     network = get_model(name, num_classes=5, **ARGUMENTS.get(name, {}))
-    for layer in network.modules():  # with statistics of a batch, as untrained ones make all outputs equal
+    _normalize(network, size)
+    return program(folder, network, 3, size, size)
+
+
+def _normalize(network: Any, size: int) -> None:
+    """Give batch norms the statistics of a batch: untrained ones make all outputs equal."""
+    import torch
+
+    for layer in network.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = 1.0
     with torch.no_grad():
         network.train()(torch.from_numpy(floats(3, size, size)(8)["x"]))
-    return program(folder, network, 3, size, size)
+    network.eval()
 
 
 def _segmenter(name: str, folder: Path) -> ZooModel:
@@ -77,9 +85,11 @@ def _detector(name: str, folder: Path) -> ZooModel:
     side = 64
     sizes = {} if name.startswith("ssd") else {"min_size": side, "max_size": side}
     network = get_model(name, weights=None, weights_backbone=None, num_classes=5, **sizes).eval()
+    if has_regions := hasattr(network, "roi_heads"):
+        _normalize(network.backbone, 64)
     for part, weight in network.named_parameters():  # untrained scores are nearly ties, whose order is chance
         if part.endswith("weight") and any(head in part for head in ("cls_", "classification_head")):
-            weight.data *= 30
+            weight.data *= 4 if has_regions else 30
     path, names = folder / "model.onnx", {"input_names": ["image"], "opset_version": 17}
     torch.onnx.export(network, ([torch.rand(3, side, side)],), path, dynamo=False, **names)
 

@@ -14,8 +14,13 @@ KINDS = ("run", "result", "artifact", "leftover")
 
 
 def clean_home(options: argparse.Namespace) -> int:
-    """Remove what can be removed, or say what would be; raise `ConfigError` when a run is in progress."""
+    """Remove what can be removed, or say what would be.
+
+    Raises:
+        ConfigError: when a run is in progress, or the home cannot be written.
+    """
     home = Home.find()
+    home.create()
 
     def refuse() -> None:
         raise ConfigError(f"{home.root}: a run is in progress; clean when it has ended")

@@ -1,6 +1,7 @@
 """The entry point of the command line; a command's module is imported only when the command is called."""
 
 import argparse
+import errno
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ EXTRAS = {
     "mcp": "assistants",
 }
 """Module -> the extra that brings it; each framework knows its own."""
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Of another user's file, and of a read-only disk."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
+    except OSError as error:
+        if error.errno not in FORBIDDEN or error.filename is None:
+            raise
+        fix = "Fix: name files that you may use, and set GAUNTLET_HOME to a folder that you may write"
+        print(f"gauntlet: {error.filename}: {error.strerror}. {fix}", file=sys.stderr)  # noqa: T201
+        return ConfigError.exit_code
 
 
 def missing_package(error: ModuleNotFoundError) -> ConfigError | None:

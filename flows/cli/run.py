@@ -1,8 +1,10 @@
 """`gauntlet run`: the pipeline in this process, with a Prefect server of its own where there is none."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -23,7 +25,7 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.onnx_model.model_file import copy_model
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import printable
+from gauntlet.reporting.text_format import duration, printable
 from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.signals import end_in_order
 
@@ -48,8 +50,11 @@ def run_pipeline(options: argparse.Namespace) -> int:
     console, home = Console(), Home.find()
     out = new_model_file(options.out)
     config, inferred = configured(options, home, console)
+    limit = f"about {options.minutes} min, as far as the gates allow" if options.minutes else ""
+    if time := "; ".join(filter(None, (limit, time_of_last(config.name)))):
+        console.print(f"Time: {time}", highlight=False)
     end_in_order()
-    folder, error = completed_run(config, inferred, home, console, fresh=options.fresh)
+    folder, error = completed_run(config, inferred, home, console, options)
     report = read_report((folder / "report.json").read_bytes())
     print_report(console, report, home)
     if out is not None:
@@ -84,11 +89,11 @@ def configured(
 
 
 def completed_run(
-    config: PipelineConfig, inferred: InferredConfig | None, home: Home, console: Console, *, fresh: bool
+    config: PipelineConfig, inferred: InferredConfig | None, home: Home, console: Console, options: argparse.Namespace
 ) -> tuple[Path, PipelineError | None]:
     """Run, and show the progress; return the run's folder, with the configuration of a model, and what failed it."""
     with live(console):
-        folder, error = run_local(config, home, fresh=fresh)
+        folder, error = run_local(config, home, fresh=options.fresh, minutes=options.minutes)
     if inferred is not None:
         (folder / CONFIG_FILE).write_text(written(inferred.values), encoding="utf-8")
     return folder, error
@@ -145,6 +150,17 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
         table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
     console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
+
+
+def time_of_last(name: str) -> str:
+    """Return how long the newest run of this name that passed has taken; empty where there is none."""
+    for folder in Home.find().finished_runs():
+        if f"-{name}-" in folder.name:
+            with suppress(ValidationError):  # of another release
+                report = read_report((folder / "report.json").read_bytes())
+                if (report.name, report.verdict) == (name, "passed"):
+                    return f"its last run took {duration(report.seconds)}"
+    return ""
 
 
 def new_model_file(name: str | None) -> Path | None:

@@ -2,20 +2,16 @@
 
 import argparse
 import json
-from contextlib import suppress
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from configs.brought_model import is_model
 from configs.loader import load, presets
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
-from flows.cli.run import infer, print_inferred, refuse_model_options
+from flows.cli.run import infer, print_inferred, refuse_model_options, time_of_last
 from flows.record.home import Home
-from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError
-from gauntlet.reporting.text_format import duration
 
 
 def validate_config(options: argparse.Namespace) -> int:
@@ -40,17 +36,6 @@ def validate_config(options: argparse.Namespace) -> int:
     return 0
 
 
-def _time_of_last(name: str) -> str:
-    """Return how long the newest run of this name that passed has taken; empty where there is none."""
-    for folder in Home.find().finished_runs():
-        if f"-{name}-" in folder.name:
-            with suppress(ValidationError):  # of another release
-                report = read_report((folder / "report.json").read_bytes())
-                if (report.name, report.verdict) == (name, "passed"):
-                    return f"; its last run took {duration(report.seconds)}"
-    return ""
-
-
 def _validate(options: argparse.Namespace) -> None:
     if is_model(options.config):
         inferred, config = infer(options, Home.find())
@@ -59,7 +44,7 @@ def _validate(options: argparse.Namespace) -> None:
         refuse_model_options(options)
         config = load(options.config, tuple(options.set))
     tried = f"{len(config.candidates)} candidates: {', '.join(config.candidates)}"
-    print(f"{options.config}: valid; {tried}{_time_of_last(config.name)}")  # noqa: T201
+    print("; ".join(filter(None, (f"{options.config}: valid", tried, time_of_last(config.name)))))  # noqa: T201
     try:
         require_packages(config)
     except ConfigError as error:

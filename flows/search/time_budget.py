@@ -1,5 +1,6 @@
 """The time for the search of candidates: what would end too late is not tried, and the report says so."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,21 @@ ALWAYS_TRIED = 2
 """Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
 PASSES_SHARE = 1 / 3
 """Of the time, for the graph passes, which come first."""
+
+
+@dataclass(frozen=True)
+class RunLimit:
+    """The time that a whole run keeps to, if the gates let it, which take what they need; None for no limit."""
+
+    seconds: float | None = None
+    start: float = field(default_factory=monotonic)
+
+    def part(self, share: float, other_s: float | None = None) -> float | None:
+        """Return a share of the time, but no more than is left and another limit allow, in seconds; None for none."""
+        if self.seconds is None:
+            return other_s
+        left_s = max(1.0, self.seconds - (monotonic() - self.start))
+        return min(share * self.seconds, left_s, math.inf if other_s is None else other_s)
 
 
 @dataclass

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
 from gauntlet.core.arrays import Array, NamedArrays
@@ -227,9 +228,14 @@ def _half_rounding(expected: Array) -> float:
 
 
 def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> WorstSample:
+    errors = sample_errors(actual, expected)
+    index = int(np.argmax(errors))
+    return WorstSample(float(errors[index]), data, name, index)
+
+
+def sample_errors(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
+    """Return the largest error of each sample over the scale of the output; infinite for NaN and for other lengths."""
     scale = 1.0 if expected.dtype.kind == "U" else output_scale(expected)
     actual, expected, _ = paired(actual, expected)
     errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)]) / scale
-    errors = np.where(np.isnan(errors), np.inf, errors)
-    index = int(np.argmax(errors))
-    return WorstSample(float(errors[index]), data, name, index)
+    return np.where(np.isnan(errors), np.inf, errors)

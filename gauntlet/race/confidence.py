@@ -95,6 +95,11 @@ def rounds_for(confidence: float, rounds: int) -> int:
     return min(MAX_ROUNDS, math.ceil(rounds * ratio**2 - 1e-9))
 
 
+def least_rounds(confidence: float) -> int:
+    """Return the number of rounds below which an interval is infinite: 6 at 95 %."""
+    return math.ceil(1 - math.log2(1 - confidence))
+
+
 def rounds_to_resolve(interval: tuple[float, float, float], bound: float, rounds: int) -> int | None:
     """Return how many more rounds would probably put the whole interval on its estimate's side of a bound.
 

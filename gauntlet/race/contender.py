@@ -68,6 +68,9 @@ class Plan:
     """What is timed: a user's time, or the processors'."""
     restarts: bool = True
     """Whether every round has new processes. Without, the interval does not cover what differs between processes."""
+    limit_s: float | None = None
+    """Time that the race keeps to, if it can: with fewer batch sizes, then rounds, but not below `least_rounds`."""
+    least_rounds: int = 1
 
 
 @dataclass

@@ -51,7 +51,7 @@ def run_rounds(
     In a contender, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
     failure that ended the contender's race; `stopped` holds early stops.
     """
-    shuffle = np.random.default_rng(plan.seed)
+    shuffle, began = np.random.default_rng(plan.seed), monotonic()
     with ExitStack() as stack:
         runner = _Runner(inputs, plan, stack, dict.fromkeys(plan.batch_sizes, is_realtime(plan.priority)))
         contenders = runner.start({name: entry for name, entry in entries.items() if not entry.baseline})
@@ -59,6 +59,8 @@ def run_rounds(
         everyone = list(contenders.values())
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
+        plan = _affordable(everyone, plan, monotonic() - began)
+        runner = replace(runner, plan=plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
@@ -87,6 +89,29 @@ def _variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender],
     warm_ms = {name: contender.warm_ms[batch] for name, contender in contenders.items() if contender.runs(batch)}
     most_ms = min(plan.variants_below_ms, NEARLY_QUICKEST * min(warm_ms.values(), default=0.0))
     return {name: entry for name, entry in variants.items() if warm_ms.get(str(entry.baseline), math.inf) < most_ms}
+
+
+def _affordable(everyone: Sequence[Contender], plan: Plan, spent_s: float) -> Plan:
+    """Return the plan with the batch sizes and rounds for which the time suffices, by the calls of the warm-up."""
+    if plan.limit_s is None:
+        return plan
+    left_s, sizes = plan.limit_s - spent_s, plan.batch_sizes
+    while len(sizes) > 1 and plan.least_rounds * _round_s(everyone, sizes, plan) > left_s:
+        sizes = sizes[:-1]
+    for contender in everyone:
+        for size in plan.batch_sizes[len(sizes) :]:
+            contender.round_medians_ms.pop(size, None)  # it has no row
+    rounds = int(left_s / _round_s(everyone, sizes, plan))
+    return replace(plan, batch_sizes=sizes, rounds=min(plan.rounds, max(plan.least_rounds, rounds)))
+
+
+def _round_s(everyone: Sequence[Contender], sizes: Sequence[int], plan: Plan) -> float:
+    """Return about how long a round takes, with the start of new processes, which load side by side."""
+    running = [(c, size) for c in everyone for size in sizes if c.runs(size)]
+    calls_ms = sum(TURNS * (c.calls_per_turn[size] + 1) * c.warm_ms[size] for c, size in running)
+    warm_ms = sum(max(plan.block_ms / 2, c.warm_ms[size]) for c, size in running)
+    starts_s = max((c.starting_s for c, _ in running if not c.keeps_process), default=0.0)
+    return calls_ms / 1e3 + plan.restarts * (warm_ms / 1e3 + starts_s) + 1e-9
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:

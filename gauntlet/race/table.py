@@ -82,7 +82,7 @@ def run_race(
     keep = (reference, CONTROL) if control else (reference,)
     raced = {**entries, CONTROL: entries[reference]} if control else entries
     required = required_speedup and required_speedup * (1 + resolution)
-    look = HalfwayLook.of(plan.rounds, confidence, required)
+    look = HalfwayLook.of(plan.rounds, confidence, required) if plan.limit_s is None else None
     ends = partial(look.ends, reference=reference) if look else lambda *_: False
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round, ends=ends)
     done = max((len(contender.round_peak_bytes) for contender in contenders.values()), default=0)

@@ -77,24 +77,24 @@ def benchmark(
     objective: Objective = "latency",
     confidence: float = CONFIDENCE,
     required_speedup: float | None = None,
+    limit_s: float | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
     keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
     `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
-    the sessions and targets of one candidate. The rows' intervals have the `confidence`. With `required_speedup`, the
-    race may end halfway (`gauntlet.race.halfway_look`).
+    the sessions and targets of one candidate. Intervals have the `confidence`. With `required_speedup`, the race may
+    end halfway (`gauntlet.race.halfway_look`); `limit_s` makes it shorter.
 
     Raises:
         StageError: when the reference cannot be measured.
     """
-    entries, inputs, plan = prepare(config, workspace, models, golden)
+    entries, inputs, plan = prepare(config, workspace, models, golden, limit_s, confidence)
     reference, paths = next(iter(models)), {name: entries[name].model for name in models}
     source = workspace.path(framework_model) if framework_model else None
     examiner = TargetExaminer.from_models(paths if config.other_targets else {}, inputs, plan, source)
-    accuracy = _target_accuracy(workspace, golden, test, limits, own_goldens or {})
-    deployed = _examined(config, examiner, accuracy, paths)
+    deployed = _examined(config, examiner, _target_accuracy(workspace, golden, test, limits, own_goldens or {}), paths)
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}

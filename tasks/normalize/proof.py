@@ -10,7 +10,7 @@ import onnx
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
-from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
+from gauntlet.metrics.output_comparison import NoisyTolerances, Tolerances, batch_noise, compare_outputs
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.source_session import open_source
@@ -40,11 +40,13 @@ class Proof:
         cases = {
             title: GoldenCase(some, batched_inference(session, some).run(samples)) for title, some in inputs.items()
         }
-        strict = limits.replace(
-            samples=samples,
-            max_rel_error=limits.max_rel_error / STRICTER,
-        )
-        return cls(cases, strict, folder, checker_error(model), Signature.find(read_graph(model)))
+        signature = Signature.find(read_graph(model))
+        strict = limits.replace(samples=samples, max_rel_error=limits.max_rel_error / STRICTER)
+        if not isinstance(limits, NoisyTolerances):  # a deep float32 network, too, rounds otherwise in other batches
+            noise = batch_noise(strict, session, cases, signature)
+            own = {name: min(error, limits.max_rel_error) for name, error in noise.max_rel_error.items()}
+            strict = noise.replace(max_rel_error=own).widen(strict)
+        return cls(cases, strict, folder, checker_error(model), signature)
 
     def failure(self, proto: onnx.ModelProto) -> tuple[str, float | None]:
         """Return why the model is not proven equal, empty if it is, and the largest difference of an output."""

@@ -33,6 +33,7 @@ def select(
     fidelities: Mapping[str, Fidelity] | None = None,
     normalized: Mapping[str, Artifact] | None = None,
     budget: Budget = NO_BUDGET,
+    limit_s: float | None = None,
 ) -> Report[Decision]:
     """Choose a winner after a race and confirm it.
 
@@ -48,6 +49,7 @@ def select(
         normalized: the normalized file by its candidate's name. It runs in the rounds of the confirmation, so that the
             reason can say how much of the speed-up is due to normalization.
         budget: limits that the winner keeps, where a model does.
+        limit_s: time that the confirmation keeps to, where the run has one.
     """
     decision, checks = choose(config, after, explanations=explanations, fidelities=fidelities, budget=budget)
     if (decision.winner, decision.target) != (after.reference, benchmark.targets[0].name):
@@ -61,6 +63,7 @@ def select(
             golden=golden,
             normalized=normalized or {},
             budget=budget,
+            limit_s=limit_s,
             first_rows={result.candidate: result.rows for result in after.results},
         )
         if any(check.blocks for check in limits):  # no candidate is within the budget

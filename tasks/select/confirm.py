@@ -45,15 +45,19 @@ def confirm(
     golden: Artifact,
     normalized: Mapping[str, Artifact],
     budget: Budget = NO_BUDGET,
+    limit_s: float | None = None,
     first_rows: Mapping[str, tuple[BenchmarkRow, ...]] = MappingProxyType({}),
 ) -> tuple[Decision, tuple[Check, ...]]:
     """Race the chosen candidate against the reference again, and the next one unless it is proven better.
 
     The reference wins when none is. `first` is the plan of the first race: these do not stop early. The winner must be
     within the budget as measured here; a candidate that is, while the reference is not, needs not be better.
-    `normalized` runs in the same rounds. `first_rows` are those of the first race by candidate.
+    `normalized` runs in the same rounds. `first_rows` are those of the first race by candidate. With `limit_s`, a race
+    takes up to half of that, and none begins that would end later.
     """
     reference = next(iter(models))
+    if limit_s is not None:
+        config = config.replace(confirm_budget_s=min(config.confirm_budget_s, limit_s))
 
     def race_again(choice: Choice, confidence: float) -> Confirmation:
         raced = {name: models[name] for name in (reference, choice.candidate)} | dict(normalized)
@@ -69,6 +73,7 @@ def confirm(
                 objective=config.objective,
                 confidence=confidence,
                 required_speedup=config.min_speedup if first.early_stopping else None,
+                limit_s=None if limit_s is None else limit_s / 2,
             ).facts
 
         race, disturbed = undisturbed(once, choice, before, first.max_aa_deviation, config.confirm_budget_s)

@@ -21,6 +21,14 @@ def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 
 
+def test_run_without_time_has_a_short_race_and_every_gate(run: Run) -> None:
+    hurried, whole = (run(quick_config("benchmark.rounds=7"), minutes=minutes) for minutes in (0.001, None))
+    assert [report.stage("benchmark").facts["rounds"] for report in (hurried, whole)] == [6, 7]
+    stages = [[each.stage for each in report.stages if each.candidate is None] for report in (hurried, whole)]
+    assert stages[0] == stages[1]
+    assert [c.status for c in hurried.candidates if "not tried" in c.reason] == ["rejected"]
+
+
 @pytest.mark.slow
 def test_changed_quantizer_and_gate_repeat_themselves_and_what_follows_and_a_changed_benchmark_nothing(
     run: Run,

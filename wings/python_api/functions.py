@@ -35,7 +35,7 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
         keywords = {"config": source, "data": samples_file(data, source, place.store, **by), **options}
         parsed, console = options_for("run", keywords), Console(quiet=quiet)
         config, inferred = configured(parsed, place, console)
-        folder, error = completed_run(config, inferred, place, console, fresh=parsed.fresh)
+        folder, error = completed_run(config, inferred, place, console, parsed)
         if error is not None:
             error.add_note(f"Its report is gauntlet.show({folder.name!r}).report")
             raise error.with_traceback(None) from None

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.search.time_budget import ALWAYS_TRIED, TimeBudget
+from flows.search.time_budget import ALWAYS_TRIED, RunLimit, TimeBudget
 from gauntlet.core.errors import GateFailed
 
 
@@ -18,6 +18,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_parts_of_a_run_s_time_are_no_more_than_is_left_or_is_set() -> None:
+    assert RunLimit(100).part(0.3) == 30
+    assert RunLimit(100).part(0.3, 20) == 20
+    assert RunLimit(100, start=time.monotonic() - 1000).part(0.3) == 1
+    assert [RunLimit().part(0.3, each) for each in (None, 60)] == [None, 60]
 
 
 def tried(budget: TimeBudget, clock: Clock, place: int, seconds: float) -> bool:

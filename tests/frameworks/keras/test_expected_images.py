@@ -1,5 +1,6 @@
 """Images for a Keras network are prepared as its first layers, or its architecture's own function, say."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,17 @@ def test_architecture_is_fed_as_its_own_function_prepares_images(expected, keras
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     theirs = getattr(keras.applications, module).preprocess_input(image[None].astype(np.float32))[0]
     np.testing.assert_allclose(preprocess(image, how, "NHWC"), theirs, rtol=1e-5, atol=1e-3)
+
+
+def test_name_that_keras_gives_leads_to_the_architecture_s_own_function(keras) -> None:
+    from frameworks.keras.architectures import known_names
+    from frameworks.keras.expected_images import _architecture
+
+    for name in known_names().values():
+        build = getattr(keras.applications, name, None)
+        given = inspect.signature(build).parameters["name"].default if build else None
+        if given is not None:  # of MobileNet it depends on the size
+            assert getattr(keras.applications, _architecture(given)).__module__ == build.__module__
 
 
 @pytest.mark.parametrize("layer", ["Rescaling", "Normalization"])

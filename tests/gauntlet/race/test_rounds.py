@@ -17,6 +17,7 @@ from clocked_workers import CLOCK
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gauntlet.race.confidence import CONFIDENCE, least_rounds, median_shift_interval
 from gauntlet.race.contender import TURNS, Contender, Entry, Plan
 from gauntlet.race.machine_load import LoadMonitor
 from gauntlet.race.rounds import WARM_UP_BLOCKS, _turns, run_rounds
@@ -184,6 +185,24 @@ def test_race_warms_up_and_calls_often_enough_when_a_block_is_shorter_than_a_cal
         for batch, blocks in contender.warm_up_blocks.items():
             assert WARM_UP_BLOCKS[0] <= blocks <= WARM_UP_BLOCKS[1]
             assert len(contender.calls_ms[batch]) >= 6 * 3
+
+
+@pytest.mark.parametrize(("limit_s", "expected"), [(0.0, {1: 6}), (1e6, {1: 8, 2: 8}), (None, {1: 8, 2: 8})])
+def test_race_without_time_has_the_first_batch_size_and_the_rounds_that_an_interval_needs(
+    trained, tmp_path: Path, limit_s: float | None, expected: dict[int, int]
+) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
+    least = least_rounds(CONFIDENCE)
+    plan = Plan((1, 2), rounds=8, block_ms=1, threads=1, timeout_s=60, limit_s=limit_s, least_rounds=least)
+    found, _ = run_rounds({"fp32": Entry(trained.path)}, tmp_path / "inputs.npz", plan)
+    assert counts(found["fp32"]) == expected
+
+
+@pytest.mark.parametrize("confidence", [0.9, CONFIDENCE, 0.98, 0.999])
+def test_interval_is_finite_from_the_least_rounds_on(confidence: float) -> None:
+    rounds = least_rounds(confidence)
+    finite = [np.isfinite(median_shift_interval(np.arange(1, n + 1), confidence)).all() for n in (rounds - 1, rounds)]
+    assert finite == [False, True]
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="the system does not tell what a thread does")

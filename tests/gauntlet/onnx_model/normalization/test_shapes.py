@@ -108,6 +108,12 @@ def test_padding_that_the_runtime_forgets_is_kept_and_nothing_else_is_shipped(
     assert outputs.max() == pytest.approx(0, abs=1e-30)  # the zeros at the edges
 
 
+def test_padding_is_kept_in_a_network_that_rounds_otherwise_in_other_batches(workspace: Workspaces) -> None:
+    rounding = "n = Shape<end = 1>(x) f = Cast<to = 1>(n) s = Constant<value = float {1.2e-5}>() e = Mul(f, s)"
+    proto = padded("z, pads, zero", before=f"{rounding} z = Add(x, e)")
+    assert Brought(workspace(), proto, {"x": NEGATIVE}).normalize().facts.repaired
+
+
 @pytest.mark.parametrize(
     "proto",
     [

@@ -98,6 +98,15 @@ def test_bad_arguments_end_with_2_and_one_line(gauntlet: Run, words: tuple[str, 
     assert message in err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody writes to /sys, not even as root")
+def test_home_that_cannot_be_written_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", "/sys/gauntlet")
+    assert main(["rollback", "digits", "--why", "slower"]) == 2
+    assert "set GAUNTLET_HOME to a folder that you may write" in capsys.readouterr().err
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     log_requests(tmp_path / "log", brightness_bundle(tmp_path / "b"), images(1, 3))
