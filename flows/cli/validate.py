@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -32,7 +34,7 @@ def validate_config(options: argparse.Namespace) -> int:
     invalid = []
     for source in options.config:
         try:
-            _validate(argparse.Namespace(**vars(options) | {"config": source}))
+            print_plan(argparse.Namespace(**vars(options) | {"config": source}))
         except ConfigError as error:
             invalid.append(str(error))
     if invalid:
@@ -41,25 +43,33 @@ def validate_config(options: argparse.Namespace) -> int:
 
 
 def _time_of_last(name: str) -> str:
-    """Return how long the newest run of this name that passed has taken; empty where there is none."""
+    """Return how long the newest run of this name that passed has taken, or that there is none."""
     for folder in Home.find().finished_runs():
         if f"-{name}-" in folder.name:
             with suppress(ValidationError):  # of another release
                 report = read_report((folder / "report.json").read_bytes())
                 if (report.name, report.verdict) == (name, "passed"):
-                    return f"; its last run took {duration(report.seconds)}"
-    return ""
+                    return f"its last run took {duration(report.seconds)}"
+    return "how long it takes is not known before a run of it has passed"
 
 
-def _validate(options: argparse.Namespace) -> None:
+def print_plan(options: argparse.Namespace) -> None:
+    """Print what a run would try, on what, and how long the last one took; nothing is written into the home.
+
+    Raises:
+        ConfigError: when the configuration is invalid, or none can be inferred.
+    """
     if is_model(options.config):
-        inferred, config = infer(options, Home.find())
+        with tempfile.TemporaryDirectory() as folder:  # samples of other kinds become files
+            inferred, config = infer(options, Home(Path(folder)))
         print_inferred(Console(), options.config, inferred, config)
     else:
         refuse_model_options(options)
         config = load(options.config, tuple(options.set))
     tried = f"{len(config.candidates)} candidates: {', '.join(config.candidates)}"
-    print(f"{options.config}: valid; {tried}{_time_of_last(config.name)}")  # noqa: T201
+    targets = ", ".join(target.name for target in config.benchmark.targets)
+    raced = f"raced on {targets} at batch {', '.join(map(str, config.benchmark.batch_sizes))}"
+    print(f"{options.config}: valid; {tried}; {raced}; {_time_of_last(config.name)}")  # noqa: T201
     try:
         require_packages(config)
     except ConfigError as error:
