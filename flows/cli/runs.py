@@ -33,7 +33,7 @@ def list_runs(options: argparse.Namespace) -> int:
     home, console = Home.find(), Console()
     close_interrupted_runs(home)
     folders = home.run_folders()[::-1][: options.last]
-    console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run digits-resnet18")
+    console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run MODEL --data DATA")
     return 0
 
 
