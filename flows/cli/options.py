@@ -74,14 +74,15 @@ class _PrintVersion(argparse.Action):
 
 def _add_pipeline_commands(add: AddCommand) -> None:
     run = add("run", "run:run_pipeline", "run the pipeline", EXIT_CODES)
-    run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
+    run.add_argument("--fresh", action="store_true", help="use no results of earlier runs")
     limit = "about how long it may take: fewer recipes and rounds, every gate"
     run.add_argument("--minutes", type=at_least(1), metavar="N", help=limit)
-    run.add_argument("--out", metavar="FILE.onnx", help="copy the winner's file to a new file")
+    run.add_argument("--out", metavar="FILE.onnx", help="copy the winner to a new file")
+    run.add_argument("--dry-run", action="store_true", help="only show what would be tried")
     run.add_argument("config", metavar="CONFIG|MODEL", help=SOURCE)
     text = "show what a run would try, without running it"
     validate = add("validate", "validate:validate_config", text)
-    validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
+    validate.add_argument("--schema", action="store_true", help="print the JSON Schema of configurations")
     validate.add_argument(
         "config", metavar="CONFIG|MODEL", nargs="*", default=[], help=f"{SOURCE}; several are validated one by one"
     )

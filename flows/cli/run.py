@@ -49,6 +49,11 @@ def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     console, home = Console(), Home.find()
     out = new_model_file(options.out)
+    if options.dry_run:
+        from flows.cli.validate import print_plan  # which uses what is here
+
+        print_plan(options)
+        return 0
     config, inferred = configured(options, home, console)
     limit = f"about {options.minutes} min, as far as the gates allow" if options.minutes else ""
     if time := "; ".join(filter(None, (limit, time_of_last(config.name)))):

@@ -8,15 +8,14 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from flows.cli.console import print_report
 from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
 from flows.record.journal import everything_sent, interrupted_runs
-from flows.record.report_files import read_report
 from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import StageError
+from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import timeline
 
 
@@ -34,7 +33,7 @@ def list_runs(options: argparse.Namespace) -> int:
     home, console = Home.find(), Console()
     close_interrupted_runs(home)
     folders = home.run_folders()[::-1][: options.last]
-    console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run digits-resnet18")
+    console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run MODEL --data DATA")
     return 0
 
 
@@ -52,7 +51,7 @@ def _outcome(path: Path) -> tuple[str, str]:
     if not path.is_file():
         return "running", ""
     try:
-        report = read_report(path.read_bytes())
+        report = RunReport.model_validate_json(path.read_bytes())
     except ValidationError:
         return "unknown", "its report is of another release"
     if (best := timeline.winner(report)) is None:
@@ -63,6 +62,9 @@ def _outcome(path: Path) -> tuple[str, str]:
 
 def show_run(options: argparse.Namespace) -> int:
     """Print a run's report, also a killed one's; raise `ConfigError` when there is no such run."""
+    from flows.cli.console import print_report  # what reads the facts of stages imports each; `runs` does not
+    from flows.record.report_files import read_report
+
     home = Home.find()
     close_interrupted_runs(home)
     folder = home.require_run(options.run)

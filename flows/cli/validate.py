@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import tempfile
+from pathlib import Path
 
 from rich.console import Console
 
@@ -28,7 +30,7 @@ def validate_config(options: argparse.Namespace) -> int:
     invalid = []
     for source in options.config:
         try:
-            _validate(argparse.Namespace(**vars(options) | {"config": source}))
+            print_plan(argparse.Namespace(**vars(options) | {"config": source}))
         except ConfigError as error:
             invalid.append(str(error))
     if invalid:
@@ -36,15 +38,24 @@ def validate_config(options: argparse.Namespace) -> int:
     return 0
 
 
-def _validate(options: argparse.Namespace) -> None:
+def print_plan(options: argparse.Namespace) -> None:
+    """Print what a run would try, on what, and how long the last one took; nothing is written into the home.
+
+    Raises:
+        ConfigError: when the configuration is invalid, or none can be inferred.
+    """
     if is_model(options.config):
-        inferred, config = infer(options, Home.find())
+        with tempfile.TemporaryDirectory() as folder:  # samples of other kinds become files
+            inferred, config = infer(options, Home(Path(folder)))
         print_inferred(Console(), options.config, inferred, config)
     else:
         refuse_model_options(options)
         config = load(options.config, tuple(options.set))
     tried = f"{len(config.candidates)} candidates: {', '.join(config.candidates)}"
-    print("; ".join(filter(None, (f"{options.config}: valid", tried, time_of_last(config.name)))))  # noqa: T201
+    targets = ", ".join(target.name for target in config.benchmark.targets)
+    raced = f"raced on {targets} at batch {', '.join(map(str, config.benchmark.batch_sizes))}"
+    last = time_of_last(config.name) or "how long it takes is not known before a run of it has passed"
+    print(f"{options.config}: valid; {tried}; {raced}; {last}")  # noqa: T201
     try:
         require_packages(config)
     except ConfigError as error:

@@ -72,7 +72,7 @@ class Home:
             return folder
         if not (known := [other.name for other in self.finished_runs()]):
             which = f"a run '{run}'" if run else "a finished run"
-            fix = "Fix: start one with: gauntlet run digits-resnet18"
+            fix = "Fix: start one with: gauntlet run MODEL --data DATA"
             raise ConfigError(f"{self.runs}: there is no report of {which}. {fix}")
         newest = f"available: {', '.join(known[:MAX_NAMED])}. Fix: list all with: gauntlet runs"
         raise ConfigError(f"{self.runs}: there is no report of a run '{run}'; {newest}")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
@@ -23,13 +22,15 @@ from gauntlet.core.errors import without_password
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from configs.schema import PipelineConfig  # it imports every stage
+
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 REQUEST_TIMEOUT_S = float(os.environ[TIMEOUT_VARIABLE])  # set by `flows`, or by the user
 MIN_UPLOAD_RATE = 5e6  # bytes a second; a server that stores a file before it responds gets more time
 
 
-def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
+def tracking_server(home: Home, config: "PipelineConfig") -> tuple[str, str]:
     """Return the address of the server, and the name of the experiment that a run is recorded in."""
     uri = config.tracking.uri or os.environ.get(URI_VARIABLE) or home.mlflow_uri
     return uri, config.tracking.experiment or config.name
@@ -51,7 +52,7 @@ def recorded_uri(home: Home, start: dict[str, Any]) -> str:
     return with_password(home, start["uri"]) if start["uri"] else home.mlflow_uri
 
 
-def prepare_local_store(home: Home, config: PipelineConfig) -> None:
+def prepare_local_store(home: Home, config: "PipelineConfig") -> None:
     """Create the tables and the experiment of a new local store ahead of time: it takes seconds."""
     uri, experiment = tracking_server(home, config)
     if uri.startswith("sqlite:"):

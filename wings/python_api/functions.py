@@ -24,7 +24,7 @@ QUANTIZED_ONLY: dict[str, Any] = {"optimize": [], "prune": []}
 def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
     """See `gauntlet.run`."""
     with home_for(home) as place:
-        from flows.cli.run import completed_run, configured
+        from flows.cli.run import completed_run, configured, new_model_file, write_winner
 
         place.create()
         data = (
@@ -34,12 +34,16 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
         by = {} if isinstance(data, str | Path) else {key: options.pop(key, None) for key in ("group", "time")}
         keywords = {"config": source, "data": samples_file(data, source, place.store, **by), **options}
         parsed, console = options_for("run", keywords), Console(quiet=quiet)
+        out = new_model_file(parsed.out)
         config, inferred = configured(parsed, place, console)
         folder, error = completed_run(config, inferred, place, console, parsed)
         if error is not None:
             error.add_note(f"Its report is gauntlet.show({folder.name!r}).report")
             raise error.with_traceback(None) from None
-        return _result(place, folder)
+        result = _result(place, folder)
+        if out is not None:
+            write_winner(console, result.details, place, out)
+        return result
 
 
 def quantize(model: Any, data: Any, **options: Any) -> RunResult:

@@ -14,7 +14,7 @@ from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 
-ON_A_TERMINAL = ("help", "json")
+ON_A_TERMINAL = ("help", "json", "dry_run")
 """Options that only change what a command prints."""
 
 

@@ -36,6 +36,18 @@ def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_k
     assert "prefect" not in loaded
 
 
+def test_list_of_runs_imports_no_stage(tmp_path: Path) -> None:
+    code = "import sys, flows.cli.main as cli; cli.main(['runs']); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"GAUNTLET_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert not {"tasks", "configs.schema", "numpy", "mlflow"} & set(loaded)
+
+
 def test_command_and_option_of_another_package_are_used(tmp_path: Path) -> None:
     info = tmp_path / "greetings-1.0.dist-info"
     info.mkdir()

@@ -85,12 +85,20 @@ def test_wrong_argument_is_one_line_and_exit_code_2(
     assert message in line
 
 
-def test_validate_shows_what_a_model_would_be_run_with(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", str(folder / "model.onnx"), "--set", "quantize=[{kind: static}]"]) == 0
+@pytest.mark.parametrize("words", [["validate"], ["run", "--dry-run"]], ids=" ".join)
+def test_what_would_be_tried_is_shown_and_nothing_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(folder / "home"))
+    np.save(folder / "rows.npy", np.random.default_rng(0).random((40, 3, 32, 32), np.float32))
+    model, samples = str(folder / "model.onnx"), str(folder / "rows.npy")
+    assert main([*words, model, "--data", samples, "--set", "quantize=[{kind: static}]"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "model: inferred from" in out
-    assert "ASSUMED" in out or "random" in out
-    assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8" in out
+    assert samples in out.replace(" ", "")
+    assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8; raced on ort-cpu" in out
+    assert "; how long it takes is not known before a run of it has passed" in out
+    assert not (folder / "home").exists()
 
 
 def test_model_is_tried_with_the_operator_libraries_of_the_settings(

@@ -57,7 +57,7 @@ def sent_traces(report: RunReport) -> int:
 
 @pytest.mark.slow
 def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
-    run: Run, home: Home, server: tuple[str, Callable[[], MlflowClient]]
+    run: Run, home: Home, server: tuple[str, Callable[[], MlflowClient]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri, up = server
     # A training of its own, so that there are live metrics to send.
@@ -72,6 +72,7 @@ def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
 
     client = up()
     assert sender.send()
+    assert "View run" not in capsys.readouterr().out  # a terminal is for the gauntlet's own lines
     assert everything_sent(sender.folder)
     sent = len(accepted_models(report))
     expected = {

@@ -205,7 +205,10 @@ def test_token_that_may_not_write_is_a_warning(folder: Path, comments: Threading
 
 def test_no_input_is_written_into_the_text_of_a_shell() -> None:
     action = yaml.safe_load((PROJECT / "action.yml").read_text())
-    commands = [step["run"] for step in action["runs"]["steps"] if "run" in step]
+    steps = [step for step in action["runs"]["steps"] if "run" in step]
+    assert {step["shell"] for step in steps} == {"bash"}  # a composite action must say which
+    commands = [step["run"] for step in steps]
+    assert all("$GITHUB_ACTION_PATH" in command for command in commands)  # the user's repository has none of ours
     assert SCRIPT.relative_to(PROJECT).as_posix() in commands[-1]
     assert not [command for command in commands if "${{" in command]
     written = {value for step in action["runs"]["steps"] for value in step.get("env", {}).values()}

@@ -107,13 +107,14 @@ torch.manual_seed(0)
 network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(), torch.nn.Linear(8, 4))
 samples = torch.randn(40, 6)
 loader = DataLoader(TensorDataset(samples, torch.arange(40) % 4), batch_size=16)
-result = gauntlet.run(network, (batch for batch in loader), quiet=True, set={quick})
+result = gauntlet.run(network, (batch for batch in loader), quiet=True, out="winner.onnx", set={quick})
 [outputs] = result.bundle.run(samples).values()
 expected = network.eval()(samples).detach().numpy()
 print(abs(outputs - expected).max() < 1e-4, result.details.metric, result.details.name)
 """,
     )
     assert printed == "True accuracy sequential\n"
+    assert onnx.load(folder / "winner.onnx").graph.node
 
 
 def test_result_has_the_winner_the_table_the_report_and_the_bundle(finished_home: Path, tmp_path: Path) -> None:
@@ -166,6 +167,7 @@ def test_keywords_are_the_options_of_the_command(
     ("command", "keywords", "message"),
     [
         ("run", {"config": "m", "minuts": 3}, "run: unknown option 'minuts'; available: fresh, out, config"),
+        ("run", {"config": "m", "dry_run": True}, "run: unknown option 'dry_run'"),
         ("run", {"config": "m", "task": "cooking"}, "run: argument --task: invalid choice: 'cooking'"),
         ("bench", {"models": ["m"], "rounds": 2}, "argument --rounds: '2' is not a whole number of at least 6"),
         ("bench", {"models": []}, "bench: the following arguments are required: MODEL"),
