@@ -166,7 +166,7 @@ def test_keywords_are_the_options_of_the_command(
 @pytest.mark.parametrize(
     ("command", "keywords", "message"),
     [
-        ("run", {"config": "m", "minuts": 3}, "run: unknown option 'minuts'; available: fresh, out, config"),
+        ("run", {"config": "m", "minuts": 3}, "run: unknown option 'minuts'; available: fresh, minutes, out, config"),
         ("run", {"config": "m", "dry_run": True}, "run: unknown option 'dry_run'"),
         ("run", {"config": "m", "task": "cooking"}, "run: argument --task: invalid choice: 'cooking'"),
         ("bench", {"models": ["m"], "rounds": 2}, "argument --rounds: '2' is not a whole number of at least 6"),
