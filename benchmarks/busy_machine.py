@@ -90,7 +90,8 @@ def race(slower: Path, faster: Path, work: str, priority: Priority, seed: int) -
     with tempfile.TemporaryDirectory() as folder, beside(work):
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **random_inputs(slower, 1, {}, 0))
-        table = run_race({"slower": Entry(slower), "faster": Entry(faster)}, plan, "slower", inputs=inputs)
+        entries = {"slower": Entry(slower), "faster": Entry(faster)}
+        table = run_race(entries, plan, "slower", inputs=inputs, resolution=DEFAULT.resolution)
     made = Race(faster.stem, work, priority, table.rows["faster"][0], table.aa_deviation)
     row = made.row
     print(f"{made.pair} beside {work}, {priority}: {row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}], "
