@@ -60,10 +60,9 @@ def _as_long(samples: NamedArrays, own: NamedArrays, inputs: Sequence[TensorSpec
         for place, axis in axes[name].items():
             terms = axis_terms(axis, lengths) or [axis]
             if grown.keys() & set(terms):
-                missing = (
-                    sum(lengths[term] if term in lengths else int(term) for term in terms) - feed[name].shape[place]
-                )
-                pad = [(0, max(missing, 0) if at == place else 0) for at in range(feed[name].ndim)]
+                length = sum(lengths[term] if term in lengths else int(term) for term in terms)
+                pad = [(0, 0)] * feed[name].ndim
+                pad[place] = (0, max(length - feed[name].shape[place], 0))
                 feed[name] = np.pad(feed[name], pad, "edge" if feed[name].size else "constant")
     return feed
 

@@ -9,6 +9,7 @@ from gauntlet.core.report import Check
 
 Verdict = Literal["no alarm", "harmful", "harmless", "cannot tell"]
 FULL = "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`"
+"""What terminal and page say where the monitor has as many samples as it can test."""
 
 
 class MonitorLimits(Frozen):
