@@ -20,6 +20,7 @@ from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.kinds import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets import read_split
@@ -164,7 +165,7 @@ def judged(found: dict[str, Row], network: Network) -> dict[str, Row]:
     np.savez(inputs, **images(network, "test"))
     for name, row in found.items():
         try:
-            scores = first_output(row.entry(), inputs)
+            scores = next(iter(outputs(row.entry(), inputs).values()))
         except WorkerFailed as error:
             print(f"{name}: {error}")
             continue
@@ -174,11 +175,11 @@ def judged(found: dict[str, Row], network: Network) -> dict[str, Row]:
     return alive
 
 
-def first_output(entry: Entry, inputs: Path) -> np.ndarray:
-    """Return the first output for all inputs, shape (n, ...)."""
+def outputs(entry: Entry, inputs: Path, batch: int = 8) -> NamedArrays:
+    """Return all outputs for all inputs, shape (n, ...) each."""
     with WorkerClient(entry.command) as worker, tempfile.TemporaryDirectory() as place:
         worker.load(entry.model, inputs, usable_threads(), TIMEOUT_S, entry.options)
         path = Path(place) / "outputs.npz"
-        names = worker.request({"do": "write_outputs", "batch": 8, "path": str(path)}, TIMEOUT_S)["outputs"]
+        names = worker.request({"do": "write_outputs", "batch": batch, "path": str(path)}, TIMEOUT_S)["outputs"]
         with np.load(path) as file:
-            return np.asarray(file[names[0]])
+            return {name: np.asarray(file[name]) for name in names}

@@ -109,7 +109,8 @@ def _arrays(
     count = len(next(iter(arrays.values()), ()))
     truth = " and ".join(filter(is_truth, arrays)) or "no labels"
     by = ", split by group" if GROUPS in arrays else ", split by time" if TIMES in arrays else ""
-    notes["samples"] = f"{count} in {path}, with {truth}; 30 % calibrate, 70 % test{by}"
+    whole = f"{count} in {path}, with {truth}; 30 % calibrate, 70 % test{by}"
+    notes["samples"] = f"{path} (its own splits), with {truth}" if (path / "test.npz").is_file() else whole
     layout = first_layout(array.shape for name, array in arrays.items() if not is_truth(name))
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")

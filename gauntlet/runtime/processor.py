@@ -92,7 +92,7 @@ def session_settings(metadata: Mapping[str, str], processor: Processor) -> dict[
         return {EXACT_KERNELS: "1"}
     text = (
         "this INT8 model needs a processor with VNNI; on this one its sums saturate and its outputs are less accurate. "
-        f"Fix: use a recipe with 7-bit weights (reduce_range), or the session setting {EXACT_KERNELS}=1"
+        f"Fix: use a recipe with reduce_range: true, or the session setting {EXACT_KERNELS}=1"
     )
     if elsewhere == "refuse" or elsewhere not in get_args(UnsupportedProcessorPolicy):
         raise StageError(text)

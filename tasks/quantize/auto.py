@@ -38,7 +38,7 @@ def recommended_recipes(
     else:  # elsewhere only unsigned activations run in integer kernels
         baseline = StaticInt8()
         others = [StaticInt8(weights="u8", per_channel=False)] if saturates else []
-    # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
+    # Where sums of unsigned by signed bytes saturate, `reduce_range` or unsigned weights avoid it.
     safe = baseline.replace(reduce_range=saturates)
     first = list(dict.fromkeys([baseline, safe]))
     # Which calibration method or weights suit a model is not known in advance. A float head costs almost no time.

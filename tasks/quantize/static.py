@@ -19,6 +19,7 @@ from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges
+from tasks.quantize.weight_scales import scales_without_overflow
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 PRODUCTS_AND_SUMS = ["Conv", "ConvTranspose", "Gemm", "MatMul", "Add"]
@@ -37,7 +38,11 @@ class StaticInt8(Recipe):
     per_channel: bool = Field(True, description="one weight range per output channel")
     calibration_method: Method = Field(default_factory=MinMax, description="how the activation ranges are computed")
     symmetric: bool = Field(False, description="activation ranges symmetric around zero")
-    reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
+    reduce_range: bool = Field(
+        False,
+        description="no sum overflows on processors without VNNI: coarser scales for output channels in which "
+        "neighboring weights are large together (qdq), or 7-bit weights (qoperator)",
+    )
     float_head: bool = Field(False, description="keep the last convolutions or products, and all after them, in float")
     qdq_placement: Literal["inputs_and_outputs", "inputs"] = Field(
         "inputs_and_outputs",
@@ -52,14 +57,14 @@ class StaticInt8(Recipe):
             "per-tensor": not self.per_channel,
             self.calibration_method.name: self.calibration_method.kind != "minmax",
             "symmetric": self.symmetric,
-            "7bit": self.reduce_range,
+            "no-overflow": self.reduce_range,
             "float-head": self.float_head,
             "inputs": self.qdq_placement == "inputs",
         }
         return "-".join([f"static-{self.activations}{self.weights}", *(m for m, applies in marks.items() if applies)])
 
     def without_saturation(self, processor: Processor) -> Self:
-        """Return the recipe with 7-bit weights where its sums would saturate on a processor, else as it is."""
+        """Return the recipe with `reduce_range` where its sums would saturate on a processor, else as it is."""
         both_signed = self.format == "qoperator" and self.activations == "s8"  # another kernel, with exact sums
         saturates = processor.saturates and self.weights == "s8" and not both_signed
         return self.replace(reduce_range=self.reduce_range or saturates)
@@ -90,12 +95,16 @@ class StaticInt8(Recipe):
         known, source = ranges.tensors(self.calibration_method.name), prepared
 
         def write(left_out: Collection[str]) -> None:
-            self._write(source, ranges, target, chosen.union(left_out), _has_axis(proto))
+            self._write(source, ranges, target, chosen.union(left_out), proto)
 
         return quantize_what_works(write, target, proto.graph, without_ranges(proto.graph, known))
 
-    def _write(self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], has_axis: bool) -> None:
+    def _write(
+        self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], proto: onnx.ModelProto
+    ) -> None:
         input_only_ops = PRODUCTS_AND_SUMS if self.qdq_placement == "inputs" else []
+        exact = self.reduce_range and self.weights == "s8" and self.format == "qdq"
+        scales = scales_without_overflow(proto.graph, per_channel=self.per_channel) if exact else {}
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_static(
                 copy_into(prepared, Path(folder)),
@@ -113,7 +122,8 @@ class StaticInt8(Recipe):
                 extra_options={
                     "ActivationSymmetric": self.symmetric,
                     "OpTypesToExcludeOutputQuantization": input_only_ops,
-                    "UseQDQContribOps": self.per_channel and not has_axis,
+                    "UseQDQContribOps": self.per_channel and not _has_axis(proto),
+                    "TensorQuantOverrides": scales,
                 },
             )
 

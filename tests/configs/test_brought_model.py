@@ -59,6 +59,10 @@ def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> No
     assert config.data.dynamic_axes == {"height": 20, "width": 24}
     np.savez(tmp_path / "samples.npz", image=np.zeros((20, 3, 20, 24), np.float32))
     assert inferred(model, tmp_path / "samples.npz")[1].data.kind == "arrays"
+    (folder := tmp_path / "own").mkdir()
+    for split in ("calibration", "test"):
+        np.savez(folder / f"{split}.npz", image=np.zeros((4, 3, 20, 24), np.float32))
+    assert inferred(model, folder)[0].notes["samples"] == f"{folder} (its own splits), with no labels"
 
 
 @pytest.mark.parametrize(

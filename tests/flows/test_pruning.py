@@ -36,10 +36,10 @@ def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its
     parents = {candidate.name: candidate.parent for candidate in report.candidates}
     assert parents == {
         "fp32": None,
-        "static-u8s8-7bit": "fp32",
+        "static-u8s8-no-overflow": "fp32",
         "dynamic-u8": "fp32",
         "pruned-50": "fp32",
-        "pruned-50-static-u8s8-7bit": "pruned-50",
+        "pruned-50-static-u8s8-no-overflow": "pruned-50",
     }
     assert report.verdict == "passed"
     assert all(candidate.benchmark for candidate in report.candidates)
@@ -47,14 +47,14 @@ def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its
     by_name = {candidate.name: candidate for candidate in report.candidates}
     assert by_name["pruned-50"].size_bytes < by_name["fp32"].size_bytes
     assert by_name["pruned-50"].sqnr_db > 80  # noise is what is added to the pruned network's own answers
-    assert 10 < by_name["pruned-50-static-u8s8-7bit"].sqnr_db < 80
+    assert 10 < by_name["pruned-50-static-u8s8-no-overflow"].sqnr_db < 80
     race = report.stage("benchmark")
     there = {result["candidate"]: result["validation"]["checks"] for result in race.facts["other_targets"]}
     noise = {
         name: next(c["value"] for c in found if c["name"] == "accuracy.min_sqnr_db") for name, found in there.items()
     }
     assert noise["pruned-50"] > 80  # on the deployment target, too
-    assert 10 < noise["pruned-50-static-u8s8-7bit"] < 80
+    assert 10 < noise["pruned-50-static-u8s8-no-overflow"] < 80
     ranges = {e.candidate: e.artifacts["ranges"].sha256 for e in report.stages if e.stage == "calibrate"}
     assert len(set(ranges.values())) == 2
 

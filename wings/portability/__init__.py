@@ -24,7 +24,7 @@ from wings.portability.prediction import Prediction, predict
 from wings.portability.simulation import SaturationSimulator
 
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
-PortabilityVerdict = Literal["safe", "safe with 7-bit weights", "needs VNNI"]
+PortabilityVerdict = Literal["safe", "needs VNNI"]
 
 QUANTIZED_PARTS = ("QLinear", "Integer", "Quantize", "QGemm", "NBits")
 """In the names of the operators of quantized models that only ONNX Runtime knows; recipes with Q/DQ nodes have none."""
@@ -107,8 +107,6 @@ def _judge(
     if not kernels:
         return "safe", "it has no kernel that could saturate", None
     if not any(kernel.can_saturate for kernel in kernels):
-        if all(kernel.seven_bit for kernel in kernels):
-            return "safe with 7-bit weights", "the sum of two products with 7-bit weights fits an int16", None
         return "safe", "no pair of its weights can exceed an int16", None
     prediction = predict(simulator, path, split, PREDICTION_SAMPLES)
     saturated, agreement = prediction.saturated_share, prediction.agreement
@@ -138,7 +136,7 @@ def _standard_check(facts: PortabilityFacts) -> Check:
 
 def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, ...]:
     needs = facts.verdict == "needs VNNI"
-    remedy = "use the same recipe with 7-bit weights (reduce_range: true)"
+    remedy = "use the same recipe with reduce_range: true"
     vnni = Check(
         name="portability.needs_vnni",
         value=int(needs),
@@ -155,7 +153,7 @@ def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, 
             op="<=",
             limit=config.max_accuracy_drop,
             detail=f"{e.images} test samples on {e.target}, {e.runtime}",
-            remedy="" if facts.verdict == "safe with 7-bit weights" else remedy,
+            remedy=remedy if facts.prediction else "",
         )
         for e in facts.emulated
         if e.images

@@ -33,7 +33,6 @@ INPUT_ROLES: dict[str, tuple[str, ...]] = {
 }  # the roles of each kernel's inputs, in order
 
 UNSUPPORTED = {"QAttention", "DynamicQuantizeLSTM", "QEmbedLayerNormalization"}  # they may saturate; not simulated
-SEVEN_BIT = 64  # the largest weight with `reduce_range`: 2 * 255 * 64 is less than 32767
 MAX_ELEMENTS = 1 << 25  # of a kernel's output to compute at once; larger batches are split
 
 
@@ -81,11 +80,6 @@ class IntegerKernel:
     def can_saturate(self) -> bool:
         """Whether any input could make the kernel saturate."""
         return any(len(pairs) for pairs in self.pairs)
-
-    @property
-    def seven_bit(self) -> bool:
-        """Whether its weights are so small that the sum of two products always fits an int16."""
-        return bool(np.abs(self.weights.astype(np.int16)).max(initial=0) <= SEVEN_BIT)
 
     def saturated(self, values: Sequence[Tensor | None], exact: Tensor) -> tuple[Tensor, SaturationError]:
         """Return the node's output with saturating sums, and the number of saturated pairs.

@@ -67,7 +67,7 @@ class RepairFacts(Facts):
     """The result of the search."""
 
     recipe: str
-    seven_bit: bool = Field(description="weights in 7 bits instead of 8, because sums saturate on this processor")
+    reduced: bool = Field(description="weights whose sums do not overflow on this processor")
     float_nodes: tuple[str, ...] = Field(description="nodes left in float, the most important first")
     nodes: int = Field(description="number of nodes that can be left in float")
     ranked: int = Field(
@@ -147,7 +147,7 @@ def _facts(
 ) -> RepairFacts:
     return RepairFacts(
         recipe=recipe.name,
-        seven_bit=search.whole_first,
+        reduced=search.whole_first,
         float_nodes=best.float_nodes if best else (),
         nodes=len(search.evaluator.nodes),
         ranked=len(search.ranking),
@@ -174,7 +174,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
         return (nodes.explained(detail, ""),)
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
-    result = f"7-bit weights, {result}" if facts.seven_bit else result
+    result = f"weights without overflow, {result}" if facts.reduced else result
     within_limits = Check(
         name="repair.within_limits",
         value=int(best.good),

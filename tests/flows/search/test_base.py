@@ -144,14 +144,14 @@ def test_pruned_network_is_optimized_and_quantized_by_what_helped_the_whole_one(
         "fp32": None,
         "mine": "fp32",
         "ort-basic": "fp32",  # the runtime makes the same graph of it, so it is not tried on the pruned network
-        "static-u8s8-7bit": "mine",
+        "static-u8s8-no-overflow": "mine",
         "pruned-50": "fp32",
         "pruned-50-mine": "pruned-50",
-        "pruned-50-static-u8s8-7bit": "pruned-50-mine",
+        "pruned-50-static-u8s8-no-overflow": "pruned-50-mine",
     }
-    assert operators(report, home, "pruned-50-static-u8s8-7bit").count("Neg") == 2
+    assert operators(report, home, "pruned-50-static-u8s8-no-overflow").count("Neg") == 2
     sqnr = {c.name: c.sqnr_db for c in report.candidates}
-    assert 10 < sqnr["pruned-50-static-u8s8-7bit"] < 80  # against the pruned network's own outputs
+    assert 10 < sqnr["pruned-50-static-u8s8-no-overflow"] < 80  # against the pruned network's own outputs
 
 
 def artifact(name: str) -> Artifact:

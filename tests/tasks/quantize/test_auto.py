@@ -37,11 +37,11 @@ def test_auto_offers_unsigned_activations_on_x86_and_signed_ones_on_arm() -> Non
     assert (activations(VNNI), activations(AVX2), activations(ARM)) == ({"u8"}, {"u8"}, {"s8"})
 
 
-def test_auto_offers_seven_bits_where_sums_saturate() -> None:
-    def seven_bits(processor: Processor) -> bool:
+def test_auto_offers_reduced_ranges_where_sums_saturate() -> None:
+    def reduced(processor: Processor) -> bool:
         return any(r.reduce_range for r in recommended_recipes(processor, "convolutions"))
 
-    assert (seven_bits(VNNI), seven_bits(AVX2), seven_bits(ARM)) == (False, True, False)
+    assert (reduced(VNNI), reduced(AVX2), reduced(ARM)) == (False, True, False)
 
 
 def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped_there() -> None:

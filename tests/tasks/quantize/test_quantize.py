@@ -62,7 +62,7 @@ def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
         symmetric=True,
         reduce_range=True,
     )
-    assert everything.name == "static-u8s8-qoperator-per-tensor-percentile99.9-symmetric-7bit"
+    assert everything.name == "static-u8s8-qoperator-per-tensor-percentile99.9-symmetric-no-overflow"
     assert DynamicInt8(op_types="matmul", reduce_range=True).name == "dynamic-u8-matmul-7bit"
     assert DynamicInt8(per_channel=True).name == "dynamic-u8-channel"
 
@@ -127,9 +127,14 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     assert not behind & {n.output[0] for n in inputs.graph.node if n.op_type in ("Conv", "Gemm")}
     assert "QuantizeLinear" in {n.op_type for n in inputs.graph.node}
     assert len(inputs.graph.node) < len(around.graph.node)
-    few, _, _ = apply(StaticInt8(reduce_range=True))
+    few, _, _ = apply(StaticInt8(reduce_range=True, format="qoperator"))
     weights = [onnx.numpy_helper.to_array(t) for t in few.graph.initializer if len(t.dims) > 1]
     assert max(int(np.abs(w.astype(np.int32)).max()) for w in weights) == 64
+    exact, _, _ = apply(StaticInt8(reduce_range=True))
+    weights = [onnx.numpy_helper.to_array(t).astype(int) for t in exact.graph.initializer if len(t.dims) == 4]
+    neighbors = [np.abs(w[:, 0::2] + w[:, 1::2]).max() for w in weights if not w.shape[1] % 2]
+    assert max(neighbors) <= 128
+    assert max(np.abs(w).max() for w in weights) > 64
     even, _, _ = apply(StaticInt8(activations="s8", symmetric=True))
     zeros = [t for t in even.graph.initializer if t.data_type == TensorProto.INT8 and not t.dims]
     assert zeros

@@ -70,7 +70,7 @@ def test_detector_is_stopped_by_its_precision_and_else_ends_as_a_bundle(
     assert "evaluate.min_score" in stopped.reason
     report = run(load("digits-detection", (*SMALL, *LENIENT)))
     assert (report.verdict, report.metric) == ("passed", "map"), report.reason
-    accuracy = report.stage("accuracy", "static-u8s8-7bit")
+    accuracy = report.stage("accuracy", "static-u8s8-no-overflow")
     assert set(accuracy.facts["scores"]) == {"map", "map_50"}
     assert {"before", "after", "low", "high"} <= accuracy.facts["change"].keys()
     assert shows_drawings(report)
@@ -84,7 +84,7 @@ def test_segmenter_ends_as_a_bundle_that_tells_the_class_of_each_pixel(
 ) -> None:
     report = run(load("digits-segmentation", (*SMALL, *LENIENT)))
     assert (report.verdict, report.metric) == ("passed", "miou"), report.reason
-    accuracy = report.stage("accuracy", "static-u8s8-7bit")
+    accuracy = report.stage("accuracy", "static-u8s8-no-overflow")
     assert set(accuracy.facts["scores"]) == {"miou", "pixel_accuracy"}
     assert shows_drawings(report)
     prediction = predicted(image, tmp_path, capsys)

@@ -25,7 +25,7 @@ class Twinned:
     trained: Trained
     model: Artifact
     full: Artifact
-    seven_bit: Artifact
+    reduced: Artifact
     signed: Artifact
 
 
@@ -42,7 +42,7 @@ def twins(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Twinned
     model = start.store_file(start.folder / "model.onnx")
     often_at_the_top = Percentile(percentile=93)
     full = StaticInt8(calibration_method=often_at_the_top)
-    recipes = {"full": full, "seven_bit": full.replace(reduce_range=True), "signed": full.replace(activations="s8")}
+    recipes = {"full": full, "reduced": full.replace(reduce_range=True), "signed": full.replace(activations="s8")}
     found = calibrate(
         CalibrateConfig(),
         workspace("calibrate"),

@@ -119,14 +119,14 @@ def test_exact_sums_are_exact_on_a_processor_that_saturates(tmp_path: Path) -> N
             np.testing.assert_array_equal(there[name], here[name], err_msg=name)
 
 
-def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form_nothing(
+def test_model_built_to_saturate_loses_what_was_predicted_and_its_reduced_form_nothing(
     twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_haswell()
     monkeypatch.setattr("wings.portability.PREDICTION_SAMPLES", 96)
     monkeypatch.setattr("wings.portability.EMULATION_IMAGES", 96)
     options = {"emulate": ["x86-avx2"], "max_accuracy_drop": 0.01}
-    full, seven_bit = judge(twins.full, **options), judge(twins.seven_bit, **options)
+    full, reduced = judge(twins.full, **options), judge(twins.reduced, **options)
     prediction, emulated = full.facts.prediction, full.facts.emulated[0]
     assert (prediction.samples, emulated.images) == (96, 96)
     assert abs(emulated.accuracy - prediction.accuracy) <= 1 / 96
@@ -139,8 +139,8 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form
         assert abs(emulated.sqnr_db - prediction.sqnr_db) < 0.2
         with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 96 test samples"):
             full.raise_if_blocked()
-    assert abs(seven_bit.facts.emulated[0].drop) <= 1 / 96
-    seven_bit.raise_if_blocked()
+    assert abs(reduced.facts.emulated[0].drop) <= 1 / 96
+    reduced.raise_if_blocked()
 
 
 def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge, monk
 
 def test_emulation_that_takes_too_long_is_told_and_stops_nothing(twins: object, judge: Judge) -> None:
     needs_haswell()
-    report = judge(twins.seven_bit, emulate=["x86-avx2"], timeout_s=0.1)
+    report = judge(twins.reduced, emulate=["x86-avx2"], timeout_s=0.1)
     report.raise_if_blocked()
     assert report.facts.emulated[0].images == 0
     told = next(c for c in report.checks if c.name == "portability.unavailable")

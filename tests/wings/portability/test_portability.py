@@ -36,13 +36,13 @@ def props(twins: object, artifact: Artifact) -> dict[str, str]:
     return {p.key: p.value for p in onnx.load(twins.trained.store.path(artifact)).metadata_props}  # type: ignore[attr-defined]
 
 
-def test_model_built_to_saturate_needs_vnni_and_its_seven_bit_form_does_not(twins: object, judge: Judge) -> None:
-    full, seven_bit = judge(twins.full).facts, judge(twins.seven_bit).facts
+def test_model_built_to_saturate_needs_vnni_and_its_reduced_form_does_not(twins: object, judge: Judge) -> None:
+    full, reduced = judge(twins.full).facts, judge(twins.reduced).facts
     assert full.verdict == "needs VNNI"
     assert full.prediction.saturated_share > 0.001
     assert full.prediction.kernels[0].share > 0.01
-    assert (seven_bit.verdict, seven_bit.prediction) == ("safe with 7-bit weights", None)
-    assert full.kernels == seven_bit.kernels == 4
+    assert (reduced.verdict, reduced.prediction) == ("safe", None)
+    assert full.kernels == reduced.kernels == 4
 
 
 def test_signed_activations_need_vnni_when_arm_judges_them(
@@ -77,7 +77,7 @@ def test_candidate_is_rejected_when_it_needs_vnni_and_must_not(twins: object, ju
     with pytest.raises(GateFailed, match=r"portability.needs_vnni: .*reduce_range"):
         report.raise_if_blocked()
     judge(twins.full, needs_vnni="accept").raise_if_blocked()
-    judge(twins.seven_bit, needs_vnni="reject").raise_if_blocked()
+    judge(twins.reduced, needs_vnni="reject").raise_if_blocked()
 
 
 def test_another_recipe_is_no_remedy_for_operators_that_the_source_has(
@@ -106,7 +106,7 @@ def test_simulated_network_answers_as_the_runtime_does_here(twins: object) -> No
 
 def test_one_run_does_for_both_when_nothing_saturates(twins: object) -> None:
     samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
-    for name, same in (("seven_bit", True), ("full", False)):
+    for name, same in (("reduced", True), ("full", False)):
         found = SaturationSimulator(twins.trained.store.path(getattr(twins, name))).run(samples)
         assert all((found.saturating[n] is found.exact[n]) == same for n in found.exact)
         assert any(error.saturated for error in found.errors.values()) != same
@@ -122,7 +122,7 @@ def test_emulation_that_is_not_there_is_told_and_stops_nothing(
     twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv(ARM64_ROOT, str(tmp_path))
-    report = judge(twins.seven_bit, emulate=["arm64"])
+    report = judge(twins.reduced, emulate=["arm64"])
     report.raise_if_blocked()
     assert report.facts.emulated[0].runtime.startswith("unavailable: ")
     assert "arm64 unavailable" in next(c for c in report.checks if c.name == "portability.unavailable").detail
@@ -160,10 +160,10 @@ def test_saturation_of_a_fused_and_quantized_model_is_predicted(keep_model: Keep
     assert facts.other_operators["com.microsoft::MultiHeadAttention"] == 2
 
 
-@pytest.mark.parametrize(("needs_vnni", "seven_bit"), [("accept", False), ("reject", True)])
-def test_auto_offers_seven_bits_when_a_candidate_that_needs_vnni_is_rejected(
-    needs_vnni: str, seven_bit: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("needs_vnni", "reduced"), [("accept", False), ("reject", True)])
+def test_auto_offers_reduced_ranges_when_a_candidate_that_needs_vnni_is_rejected(
+    needs_vnni: str, reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Processor, "current", lambda: CASCADE_LAKE)
     config = PipelineConfig.model_validate({"quantize": "auto", "portability": {"needs_vnni": needs_vnni}})
-    assert any(recipe.reduce_range for recipe in config.quantize) == seven_bit
+    assert any(recipe.reduce_range for recipe in config.quantize) == reduced

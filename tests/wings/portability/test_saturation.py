@@ -113,11 +113,10 @@ def test_saturation_is_predicted_when_weights_have_any_rank(tmp_path: Path, shap
 
 
 @pytest.mark.parametrize("shape", RANKS.values(), ids=RANKS)
-def test_seven_bit_weights_are_known_not_to_saturate_when_they_have_any_rank(
+def test_small_weights_are_known_not_to_saturate_when_they_have_any_rank(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
     (kernel,) = static(tmp_path, weights(shape, 64)).kernels.values()
-    assert kernel.seven_bit
     assert not kernel.can_saturate
 
 

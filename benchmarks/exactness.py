@@ -1,0 +1,291 @@
+"""What `gauntlet run MODEL` chooses, beside the INT8 files that other tools make of the network: one race each.
+
+    python benchmarks/exactness.py [NAME ...] [--folder FOLDER] [--rounds 10] [--set KEY=VALUE] [--result FILE.json]
+
+The networks have published weights (published_networks.py) or are trained here on digits. All tools calibrate with the
+same samples. The product gets others for its gates, too, and chooses in one command, with OpenVINO installed. Then all
+files race together, and are compared with the model as it came on samples that no tool has seen. Models that are named
+run again; without names, a run that was interrupted is continued.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnx
+import published_networks
+from by_hand import quantized_by_hand
+from networks import made
+from peer_files import NNCF, TIMEOUT_S, Row, outputs
+from product_run import settings, winner_of
+from results import Figure, Measured, conclude, script_parser
+
+from flows.record.home import Home
+from flows.record.report_files import read_report
+from frameworks.torch.classifier_training import TorchTraining
+from frameworks.torch.torchscript import TorchScript
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Signature
+from gauntlet.datasets import read_split
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import require_labels
+from gauntlet.problems.accuracy_comparison import compare_accuracy
+from gauntlet.race.contender import Contender, Plan
+from gauntlet.race.rows import rows
+from gauntlet.race.table import run_race
+from gauntlet.reporting.text_format import fixed, percent, speedup
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.targets import OrtCpu, Target
+from gauntlet.targets.environments import RuntimeEnvironment, folder, install, make, python
+from wings.providers.openvino import OpenVino
+
+TRAINED = {"ResNet-18, digits": "resnet18", "MobileNetV3-L, digits": "torchvision/mobilenet_v3_large"}
+SAMPLES = {"calibration": 64, "test": 128, "unseen": 64}
+TORCH = "torch==2.14.1"
+QUARK = RuntimeEnvironment(python=("amd-quark==0.13", "onnx==1.22.0", "onnxruntime==1.32.0", TORCH))
+AIMET = RuntimeEnvironment(python=("aimet-onnx==2.42.0", "onnx==1.23.2", "onnxruntime==1.32.0", TORCH))
+INT8 = OpenVino(precision="default")
+PEERS: dict[str, tuple[str, RuntimeEnvironment, str, Target]] = {
+    "NNCF, OpenVINO": ("nncf", NNCF, ".xml", INT8),
+    "NNCF, full bias correction, OpenVINO": ("nncf-full", NNCF, ".xml", INT8),
+    "NNCF, full bias correction": ("nncf-full", NNCF, ".onnx", OrtCpu()),
+    "Quark": ("quark", QUARK, ".onnx", OrtCpu()),
+    "AIMET": ("aimet", AIMET, ".onnx", OrtCpu()),
+}
+"""File -> tool of peer_quantizers.py, its environment, the file's suffix and where it runs."""
+ORIGINAL, CHOSEN = "as it came", "chosen"
+CHANGES = ("benchmark.batch_sizes=[1]", "benchmark.profile=false")
+
+
+class Ratio(Frozen):
+    """A speed-up with its 95 % interval."""
+
+    value: Number
+    low: Number
+    high: Number
+
+    @classmethod
+    def of(cls, contender: Contender, base: Contender) -> Self:
+        """Return a contender's speed over another's in the same rounds."""
+        [row] = rows(contender, base, resolution=0)
+        return cls(value=row.speedup, low=row.speedup_low, high=row.speedup_high)
+
+    def __str__(self) -> str:
+        return speedup(self.value, self.low, self.high)
+
+
+class Judged(Frozen):
+    """One file of a network."""
+
+    what: str
+    over_original: Ratio
+    over_chosen: Ratio
+    sqnr_db: Number
+    metric: str
+    seconds: Number = 0.0
+    """Of the tool, with its start; 0 for the original."""
+    peak_mb: Number = 0.0
+
+
+class Compared(Frozen):
+    """All files of a network, by the tool; and why others made none."""
+
+    files: dict[str, Judged]
+    failed: dict[str, str]
+    aa_deviation: Number
+
+    @property
+    def beaten_by(self) -> list[str]:
+        """The peers whose file is proven faster than the chosen one, and more exact."""
+        ours = float(self.files[CHOSEN].sqnr_db)
+        peers = {name: file for name, file in self.files.items() if name not in (ORIGINAL, CHOSEN)}
+        return [n for n, f in peers.items() if float(f.over_chosen.low) > 1 and float(f.sqnr_db) > ours]
+
+
+def prepare(name: str, place: Path) -> tuple[Path, Array | None]:
+    """Write the model and its samples, a file a split; return the model, and the labels of those not seen, if any."""
+    model, data = place / f"{place.name}.onnx", place / "samples"
+    data.mkdir(parents=True, exist_ok=True)
+    if name in TRAINED:
+        learning = TorchTraining(architecture=TRAINED[name], epochs=4, learning_rate=0.001)
+        network = made(f"exactness-{place.name}", Digits(), learning, TorchScript())
+        model.write_bytes(network.store.path(network.kept.model).read_bytes())
+        splits = {n: read_split(network.store.path(a)) for n, a in network.kept.splits.items()}
+        arrays = {n: {**splits[n].take(slice(None)), "labels": require_labels(splits[n])} for n in splits}
+        arrays["unseen"] = {n: values[::2] for n, values in arrays["test"].items()}
+        arrays["test"] = {n: values[1::2] for n, values in arrays["test"].items()}
+    else:
+        network_ = published_networks.NETWORKS[name]
+        published_networks.fetch(network_, model)
+        key = model_input(model)
+        arrays = {
+            split: {key: published_networks.inputs(network_, count, seed)}
+            for seed, (split, count) in enumerate(SAMPLES.items())
+        }
+    labels = arrays["unseen"].pop("labels", None)
+    np.savez(place / "unseen.npz", allow_pickle=False, **arrays.pop("unseen"))
+    for split, values in arrays.items():
+        np.savez(data / f"{split}.npz", allow_pickle=False, **values)
+    images = {n: v[: SAMPLES["calibration"]] for n, v in arrays["calibration"].items() if n != "labels"}
+    np.savez(place / "calibration.npz", allow_pickle=False, **images)
+    return model, labels
+
+
+def model_input(path: Path) -> str:
+    """Return the name of a model's one input."""
+    graph = onnx.load(path, load_external_data=False).graph
+    stored = {tensor.name for tensor in graph.initializer}
+    [name] = [value.name for value in graph.input if value.name not in stored]
+    return str(name)
+
+
+def timed(command: list[str], log: Path, **variables: str) -> tuple[float, float]:
+    """Run a command; return its seconds, and the peak memory of its largest process in MB.
+
+    Raises:
+        StageError: when it fails; its last line says why.
+    """
+    start = time.monotonic()
+    with log.open("w") as text:
+        process = subprocess.Popen(command, stdout=text, stderr=subprocess.STDOUT, env={**os.environ, **variables})
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise StageError(next(iter(reversed(log.read_text().strip().splitlines())), f"exit status {status}"))
+    return time.monotonic() - start, usage.ru_maxrss / 1e3
+
+
+def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, float]], dict[str, str]]:
+    """Return what others make of a model, with seconds and MB; and why the rest made nothing."""
+    calibration, found, failed = place / "calibration.npz", dict[str, tuple[Row, float, float]](), dict[str, str]()
+    start = time.monotonic()
+    try:
+        with np.load(calibration) as arrays:
+            hand = quantized_by_hand(model, dict(arrays), place)
+        found |= {f"by hand, {n}": (Row(file=f, target=OrtCpu()), time.monotonic() - start, 0) for n, f in hand.items()}
+    except Exception as error:  # an expert's tools are not the product's: whatever they raise is their result
+        failed["by hand"] = str(error).splitlines()[0]
+    for name, (tool, packages, suffix, target) in PEERS.items():
+        file = place / f"{tool}{suffix}"
+        environment = make(folder("openvino").with_name(tool.removesuffix("-full")), packages, print)
+        script = str(Path(__file__).with_name("peer_quantizers.py"))
+        command = [str(python(str(environment))), script, tool, str(model), str(calibration), str(file)]
+        try:
+            cost = timed(command, place / f"{tool}{suffix}.log")
+        except StageError as error:
+            failed[name] = str(error)
+        else:
+            found[name] = (Row(file=file, target=target), *cost)
+    return found, failed
+
+
+def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]) -> Compared:
+    """Let the product and the others work on one network, race their files, and compare the outputs."""
+    model, labels = prepare(name, place)
+    before, changed = set(home.run_folders()), settings(*CHANGES, *changes, f"name=exactness-{place.name}")
+    command = [sys.executable, "-m", "flows.cli.main", "run", str(model), "--data", str(place / "samples"), *changed]
+    cost = timed(command, place / "run.log", GAUNTLET_HOME=str(home.root))
+    [run] = set(home.run_folders()) - before
+    report = read_report((run / "report.json").read_bytes())
+    original = Row(file=model, target=OrtCpu())
+    found = {ORIGINAL: (original, 0.0, 0.0), CHOSEN: (winner_of(report, home), *cost)}
+    peers, failed = peer_rows(model, place)
+    unseen = place / "unseen.npz"
+    answers = dict[str, NamedArrays]()
+    for what, (row, *_) in [*found.items(), *peers.items()]:
+        try:
+            answers[what] = outputs(row.entry(), unseen, batch=1)
+        except Exception as error:  # a peer's file that does not run is a result
+            failed[what] = str(error).splitlines()[0]
+    found |= {what: peer for what, peer in peers.items() if what in answers}
+    entries = {what: row.entry() for what, (row, *_) in found.items()}
+    plan = Plan((1,), rounds, 50, usable_threads(), TIMEOUT_S)
+    race = run_race(entries, plan, ORIGINAL, inputs=unseen)
+    fp32 = next(c.artifact for c in report.candidates if c.name == "fp32" and c.artifact)
+    signature = Signature.read(onnx.load(home.store.path(fp32), load_external_data=False))
+    golden, files = Golden({}, answers[ORIGINAL], labels), {}
+    for what, (row, seconds, peak) in found.items():
+        quality = compare_accuracy(golden, signature, {n: answers[what][n] for n in answers[ORIGINAL]})
+        metric = quality.accuracy
+        if metric is None and quality.expected_loss is not None:
+            metric = quality.expected_loss.after
+        chosen = f" {report.winner}" if what == CHOSEN else ""
+        files[what] = Judged(
+            what=f"{what}{chosen} on {row.target.name}",
+            over_original=Ratio.of(race.contenders[what], race.contenders[ORIGINAL]),
+            over_chosen=Ratio.of(race.contenders[what], race.contenders[CHOSEN]),
+            sqnr_db=quality.sqnr_db or 0.0,
+            metric="" if metric is None else f"{quality.metric} {percent(float(metric))}",
+            seconds=seconds,
+            peak_mb=peak,
+        )
+    return Compared(files=files, failed=failed, aa_deviation=race.aa_deviation)
+
+
+def lines(name: str, found: Compared) -> list[tuple[str, ...]]:
+    """Return a network's rows of the table, the fastest first."""
+    order = sorted(found.files, key=lambda what: -float(found.files[what].over_original.value))
+    table = list[tuple[str, ...]]()
+    for what in order:
+        file = found.files[what]
+        cost = ("", "") if what == ORIGINAL else (f"{float(file.seconds):.0f}", f"{float(file.peak_mb):.0f}")
+        bold = f"**{file.what}**" if what == CHOSEN else file.what
+        table.append((name, bold, str(file.over_original), fixed(float(file.sqnr_db), 1), file.metric, *cost))
+    return table
+
+
+def measured(found: Mapping[str, Compared], rounds: int) -> Measured:
+    """Return the result for all networks."""
+    beaten = {name: one.beaten_by for name, one in found.items()}
+    failed = [f"{name}: {tool}: {why}" for name, one in found.items() for tool, why in one.failed.items()]
+    worst = max(float(one.aa_deviation) for one in found.values())
+    return Measured(
+        claim="No other tool's INT8 file is both proven faster and more exact than the one that is chosen",
+        conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads; SQNR without the mean, of the worst "
+        "output, against the model as it came, on samples that no tool has seen; without labels the metric is to be "
+        "expected from its own scores; seconds and MB of the largest process of a tool, which only quantizes, and of "
+        f"`gauntlet run` from start to end; the control at most {worst:.1%} apart. "
+        + (f"Without a file: {'; '.join(failed)}" if failed else ""),
+        figures=(
+            Figure.at_least("networks", len(found), 10),
+            Figure.at_least("without a faster and more exact file", sum(not one for one in beaten.values()),
+                            len(found), goal="all"),
+        ),
+        columns=("network", "file", "over the original", "SQNR, dB", "metric", "seconds", "MB"),
+        rows=[line for name, one in found.items() for line in lines(name, one)],
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Run, print, write; 1 when a goal is missed."""
+    parser = script_parser(__doc__)
+    names = [*published_networks.NETWORKS, *TRAINED]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(names)}")
+    parser.add_argument("--folder", type=Path, default=Path("exactness"), help="for models, runs and outcomes")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `gauntlet run`")
+    options = parser.parse_args()
+    home, found = Home((options.folder / "home").resolve()), dict[str, Compared]()
+    os.environ["GAUNTLET_HOME"] = str(home.root)
+    install("openvino", print)
+    for name in options.names or names:
+        place = (options.folder / name.lower().replace(",", "").replace(" ", "-")).resolve()
+        kept = place / "compared.json"
+        if options.names or not kept.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            kept.write_text(compared(name, place, home, options.rounds, options.set).model_dump_json(indent=1))
+        found[name] = Compared.model_validate_json(kept.read_bytes())
+        print(json.dumps({"network": name, "beaten by": found[name].beaten_by}), flush=True)
+    return conclude(measured(found, options.rounds), "peers", options.result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
