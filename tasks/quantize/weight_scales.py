@@ -58,12 +58,14 @@ def _largest(node: onnx.NodeProto, weights: Array) -> Array:
     if node.op_type == "Conv":
         rows = np.moveaxis(weights, 1, -1).reshape(len(weights), -1).T
         if weights.shape[1] == 1 and _attribute(node, "group", 1) == len(weights):  # depthwise
-            return np.abs(rows).max(axis=0)
+            alone: Array = np.abs(rows).max(axis=0)
+            return alone
     else:
         rows = weights.T if _attribute(node, "transB", 0) else weights
     pairs = np.concatenate([rows, np.zeros_like(rows[: len(rows) % 2])])
     high, low = (np.maximum(sign * pairs, 0) for sign in (1, -1))
-    return np.maximum((high[0::2] + high[1::2]).max(axis=0), (low[0::2] + low[1::2]).max(axis=0))
+    largest: Array = np.maximum((high[0::2] + high[1::2]).max(axis=0), (low[0::2] + low[1::2]).max(axis=0))
+    return largest
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
