@@ -172,7 +172,7 @@ def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, flo
             hand = quantized_by_hand(model, dict(arrays), place)
         found |= {f"by hand, {n}": (Row(file=f, target=OrtCpu()), time.monotonic() - start, 0) for n, f in hand.items()}
     except Exception as error:  # an expert's tools are not the product's: whatever they raise is their result
-        failed["by hand"] = str(error).splitlines()[0]
+        failed["by hand"] = f"{type(error).__name__} {error}".splitlines()[0]
     for name, (tool, packages, suffix, target) in PEERS.items():
         file = place / f"{tool}{suffix}"
         environment = make(folder("openvino").with_name(tool.removesuffix("-full")), packages, print)
@@ -204,7 +204,7 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
         try:
             answers[what] = outputs(row.entry(), unseen, batch=1)
         except Exception as error:  # a peer's file that does not run is a result
-            failed[what] = str(error).splitlines()[0]
+            failed[what] = f"{type(error).__name__} {error}".splitlines()[0]
     found |= {what: peer for what, peer in peers.items() if what in answers}
     entries = {what: row.entry() for what, (row, *_) in found.items()}
     plan = Plan((1,), rounds, 50, usable_threads(), TIMEOUT_S)
