@@ -1,5 +1,6 @@
 """Golden inputs at image sizes other than the data's, and the dynamic axes that they need."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -63,6 +64,15 @@ def axes_of(name: str, golden: Golden) -> tuple[int | str, ...]:
     lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
     axes = [min(seen) if len(seen) == 1 else f"{name}_{index}" for index, seen in enumerate(lengths, start=1)]
     return ("batch", *axes)
+
+
+def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
+    """Return the specs of outputs with a name for each axis whose length differs between the golden cases."""
+    specs = []
+    for spec in outputs:
+        _, *axes = axes_of(spec.name, golden)
+        specs.append(spec.replace(shape=(*spec.shape[: len(spec.shape) - len(axes)], *axes)))
+    return tuple(specs)
 
 
 def _image_inputs(signature: Signature) -> set[str]:
