@@ -27,8 +27,6 @@ log = logging.getLogger("gauntlet")
 
 LAYERS = {"Conv", "ConvTranspose", "Gemm"}
 """They have a bias, and the channels of their outputs are on axis 1."""
-MAX_SAMPLES = 64
-"""More are not needed: half of them correct, the other half judge."""
 ENOUGH_DB = 30.0
 """Outputs this near to those of the float model are left as they are: no gate would see a difference."""
 MIN_GAIN_DB = 0.01
@@ -57,7 +55,7 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     Args:
         quantized: the model that is changed.
         prepared: the model with float weights that it was made from; nodes keep their names.
-        samples: arrays of shape (n, ...) by input.
+        samples: arrays of shape (n, ...) by input; half of them correct, the other half judge.
 
     Returns:
         What outputs of samples that it was not made from gain in signal to noise, in dB; 0 where the file is as it was.
