@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
@@ -51,11 +51,8 @@ def with_dynamic_size(signature: Signature) -> Signature:
 
 def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
     """Return the specs of the outputs: an axis whose length differs between input sizes is dynamic."""
-    specs = []
-    for name, array in golden.test_outputs.items():
-        dtype = "str" if array.dtype.kind == "U" else array.dtype.name
-        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes_of(name, golden)))
-    return tuple(specs)
+    outputs = golden.test_outputs.items()
+    return tuple(TensorSpec(name=n, dtype=dtype_name(array), shape=axes_of(n, golden)) for n, array in outputs)
 
 
 def axes_of(name: str, golden: Golden) -> tuple[int | str, ...]:
