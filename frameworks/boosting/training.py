@@ -9,8 +9,7 @@ from pydantic import Field
 
 from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
 from frameworks.input_sizes import outputs_of
-from frameworks.trained_signature import single_input
-from frameworks.vectors import read_vectors, require_all_classes, require_vectors
+from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError, one_line

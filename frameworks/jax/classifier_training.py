@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 
 from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop
 from frameworks.jax import network as flax_network
-from frameworks.trained_signature import SCORES, image_fields, single_input, with_scores
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature

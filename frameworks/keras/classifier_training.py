@@ -17,7 +17,7 @@ from frameworks.keras.model import from_network
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.keras.training_loop import KerasLoopConfig, KerasTrainingLoop
 from frameworks.normalization import normalization_checks
-from frameworks.trained_signature import SCORES, image_fields, single_input, with_scores
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature

@@ -10,8 +10,7 @@ from frameworks.input_sizes import outputs_of
 from frameworks.sklearn import estimator as sklearn_estimator
 from frameworks.sklearn.estimator import estimator_inputs, load
 from frameworks.sklearn.labels import label_count
-from frameworks.trained_signature import single_input
-from frameworks.vectors import read_vectors, require_all_classes, require_vectors
+from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import Array, NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report

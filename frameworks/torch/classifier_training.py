@@ -17,7 +17,7 @@ from frameworks.torch.freezing import Trainable, freeze
 from frameworks.torch.initial_weights import expected_images, start_from, weights_file
 from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.training_loop import TorchLoopConfig, TorchTrainingLoop
-from frameworks.trained_signature import SCORES, image_fields, single_input, with_scores
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature

@@ -17,7 +17,7 @@ from frameworks.torch.network import run_network, tensor
 from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
-from frameworks.trained_signature import image_fields, single_input
+from frameworks.training_data import image_fields, single_input
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
