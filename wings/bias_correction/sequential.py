@@ -63,7 +63,8 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     if is_large_file(quantized) or is_large_file(prepared):
         return 0.0
     proto, source = read_model(quantized), read_model(prepared)
-    layers = [] if _has_bodies(proto) else [*_layers(proto.graph, source.graph)]
+    has_bodies = any([*bodies(node)] for node in proto.graph.node)
+    layers = [] if has_bodies else [*_layers(proto.graph, source.graph)]
     inference = batched_inference(open_session(quantized), samples)
     if not layers or inference.fixed_batch is not None or len(inference) < 2:
         return 0.0
@@ -88,10 +89,6 @@ def _correct(proto: onnx.ModelProto, source: onnx.ModelProto, layers: Sequence[_
     means = _channel_means(source, [layer.float_output for layer in layers], made_from)
     _change_biases(proto, layers, means, made_from)
     return worst_noise_db(_run(proto, judged), expected) - before_db
-
-
-def _has_bodies(proto: onnx.ModelProto) -> bool:
-    return any(True for node in proto.graph.node for _ in bodies(node))
 
 
 def _layers(graph: onnx.GraphProto, source: onnx.GraphProto) -> Iterator[_Layer]:
