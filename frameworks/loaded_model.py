@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from frameworks.input_sizes import with_open_axes
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
@@ -13,7 +14,7 @@ from gauntlet.frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
 from tasks.train.facts import TrainFacts, report_model
-from tasks.train.other_lengths import cut_samples, with_open_axes
+from tasks.train.other_lengths import cut_samples
 from tasks.train.states import Configured, with_primary_and_states
 
 BATCH = 64

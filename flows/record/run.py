@@ -220,7 +220,8 @@ def restore_run(home: Home, folder: Path) -> Run | None:
             case "candidate":
                 run.take_candidate(tuple(event["place"]), CandidateEntry.model_validate(event["entry"]))
     run.at_stage = _stopped_at(folder)
-    run.ended_after_s = (_last_ms(folder) - events[0]["time_ms"]) / 1000
+    last_ms = max(int(event["time_ms"]) for name in (SAVED, "journal.jsonl") for event in Journal(folder / name))
+    run.ended_after_s = (last_ms - events[0]["time_ms"]) / 1000
     return run
 
 
@@ -240,7 +241,3 @@ def _stopped_at(folder: Path) -> str | None:
     started = [event for event in events if event["op"] == "work_started"]
     at_work = [event for event in started if event["key"] not in finished]
     return str((at_work or started)[-1]["stage"]) if started else None
-
-
-def _last_ms(folder: Path) -> int:
-    return max(int(event["time_ms"]) for name in (SAVED, "journal.jsonl") for event in Journal(folder / name))

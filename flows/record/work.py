@@ -156,13 +156,10 @@ class Work:
         with self._shown(), ExitStack() as held:
             with self._waiting(journal, "for another run that does the same work") as on_wait:
                 held.enter_context(locked(home.locks / self.key, on_wait=on_wait))
-            report = self._cached(home) or self._do(home, journal)
+            report = (self._load(home, self.key) if self.reusable else None) or self._do(home, journal)
         if report is not None:
             journal.append("work_finished", **named, cached=report.cached, seconds=report.seconds)
         return report
-
-    def _cached(self, home: Home) -> Report[Any] | None:
-        return self._load(home, self.key) if self.reusable else None
 
     def _load(self, home: Home, key: str) -> Report[Any] | None:
         report_type = inspect.get_annotations(self.function, eval_str=True)["return"]

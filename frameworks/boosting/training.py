@@ -8,7 +8,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
-from frameworks.vectors import read_vectors, require_all_classes, require_vectors
+from frameworks.input_sizes import outputs_of
+from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError, one_line
@@ -23,8 +24,7 @@ from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_labelled, splits_to_score
 from gauntlet.runtime.resources import usable_threads
 from tasks.train.base import Brought, Training
-from tasks.train.facts import TrainFacts, report_model, single_input
-from tasks.train.input_sizes import outputs_of
+from tasks.train.facts import TrainFacts, report_model
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 """Vectors, shape (n, features), and classes, shape (n,)."""

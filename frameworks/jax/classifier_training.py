@@ -9,17 +9,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
+from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop
 from frameworks.jax import network as flax_network
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Split, Splits, require_labels
-from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, LoopConfig, require_labelled
+from gauntlet.frameworks.training import LoopConfig, require_labelled
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
-from tasks.train.facts import SCORES, TrainFacts, image_fields, report_model, single_input, with_scores
+from tasks.train.facts import TrainFacts, report_model
 
 if TYPE_CHECKING:
     from flax import nnx

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from frameworks.input_sizes import outputs_of
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model, nhwc
 from frameworks.trust import untrusted_code
@@ -21,7 +22,6 @@ from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts, report_model
-from tasks.train.input_sizes import outputs_of
 from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states
 

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from frameworks.architecture_names import operators_of
+from frameworks.epochs import require_weights_to_freeze
 from frameworks.keras import initial_weights
 from frameworks.keras.architectures import KerasNetworkSpec, check_name
 from frameworks.keras.conversion import require_convertible
@@ -16,6 +17,7 @@ from frameworks.keras.model import from_network
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.keras.training_loop import KerasLoopConfig, KerasTrainingLoop
 from frameworks.normalization import normalization_checks
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
@@ -23,10 +25,10 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import ExpectedImages
-from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
+from gauntlet.frameworks.training import require_labelled
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
-from tasks.train.facts import SCORES, InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
+from tasks.train.facts import InitialWeights, TrainFacts, report_model
 
 BATCH_NORM_MOMENTUM = 0.9
 """Keras's own, 0.99, suits longer trainings."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from frameworks.augmentation import Augmentation
+from frameworks.epochs import LABEL_SMOOTHING, VALIDATION_BATCH, History, shuffled
 from frameworks.keras.model import nhwc
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import Array
@@ -19,7 +20,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits, batches, require_labels
-from gauntlet.frameworks.training import LABEL_SMOOTHING, VALIDATION_BATCH, Device, History, LoopConfig, shuffled
+from gauntlet.frameworks.training import Device, LoopConfig
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 PLATEAU_EPOCHS = 1

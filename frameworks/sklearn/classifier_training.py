@@ -6,10 +6,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
+from frameworks.input_sizes import outputs_of
 from frameworks.sklearn import estimator as sklearn_estimator
 from frameworks.sklearn.estimator import estimator_inputs, load
 from frameworks.sklearn.labels import label_count
-from frameworks.vectors import read_vectors, require_all_classes, require_vectors
+from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import Array, NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
@@ -21,8 +22,7 @@ from gauntlet.datasets.truth import class_indices
 from gauntlet.frameworks.training import require_labelled
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
-from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
-from tasks.train.input_sizes import outputs_of
+from tasks.train.facts import TrainFacts, find_primary_output, report_model
 
 PACKAGES = {"skops": "sklearn"}
 FOLDS = 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
+from frameworks.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 from frameworks.torch import network as torch_network
 from frameworks.torch.fine_tune import FineTune, Tuned, fine_tune
 from frameworks.torch.module_outputs import record_module_outputs
@@ -25,7 +26,6 @@ from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.base import Training
 from tasks.train.facts import InitialWeights, TrainFacts, report_model
-from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 from tasks.train.states import StatePairs, with_primary_and_states
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from frameworks.architecture_names import operators_of
+from frameworks.epochs import require_weights_to_freeze
+from frameworks.input_sizes import InputSizes, resized_samples, with_dynamic_size
 from frameworks.normalization import normalization_checks
 from frameworks.torch import network as torch_network
 from frameworks.torch.architectures import NamedArchitecture, check_name
@@ -15,17 +17,17 @@ from frameworks.torch.freezing import Trainable, freeze
 from frameworks.torch.initial_weights import expected_images, start_from, weights_file
 from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.training_loop import TorchLoopConfig, TorchTrainingLoop
+from frameworks.training_data import SCORES, image_fields, single_input, with_scores
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
+from gauntlet.frameworks.training import require_labelled
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
-from tasks.train.facts import SCORES, InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
-from tasks.train.input_sizes import InputSizes, resized_samples, with_dynamic_size
+from tasks.train.facts import InitialWeights, TrainFacts, report_model
 
 if TYPE_CHECKING:
     import torch

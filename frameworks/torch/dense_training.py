@@ -17,6 +17,7 @@ from frameworks.torch.network import run_network, tensor
 from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
+from frameworks.training_data import image_fields, single_input
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
@@ -28,7 +29,7 @@ from gauntlet.frameworks.training import require_labelled
 from gauntlet.onnx_model.recognition import Operators
 from gauntlet.problems import problem_of
 from tasks.train.base import Training
-from tasks.train.facts import TrainFacts, image_fields, report_model, single_input
+from tasks.train.facts import TrainFacts, report_model
 
 if TYPE_CHECKING:
     import torch

@@ -51,7 +51,7 @@ def _detector(channels: int, classes: int) -> "torch.nn.Module":
             self.towers = nn.ModuleList(convolution(middle, middle) for _ in range(2))
             self.scores = nn.Conv2d(middle, classes, 3, padding=1)
             self.distances = nn.Conv2d(middle, 4, 3, padding=1)
-            for layer, start in ((self.scores, _logit(PRIOR)), (self.distances, START_DISTANCE)):
+            for layer, start in ((self.scores, math.log(PRIOR / (1 - PRIOR))), (self.distances, START_DISTANCE)):
                 nn.init.normal_(layer.weight, std=0.01)
                 assert layer.bias is not None
                 nn.init.constant_(layer.bias, start)
@@ -81,7 +81,3 @@ def residual(before: int, after: int, stride: int = 1) -> "torch.nn.Module":
         shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
     block: nn.Module = BasicBlock(before, after, stride, shortcut)
     return block
-
-
-def _logit(probability: float) -> float:
-    return math.log(probability / (1 - probability))

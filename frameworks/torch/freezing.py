@@ -18,7 +18,8 @@ MAX_NAMED = 8
 
 def layers_of(network: "torch.nn.Module") -> list[str]:
     """Return the paths of all modules with tensors of their own, in the order in which the network defines them."""
-    return [path for path, module in network.named_modules() if _own_tensors(module)]
+    modules = network.named_modules()
+    return [path for path, m in modules if [*m.parameters(recurse=False), *m.buffers(recurse=False)]]
 
 
 def head_of(network: "torch.nn.Module") -> str:
@@ -62,7 +63,3 @@ def _chosen(network: "torch.nn.Module", trainable: Trainable) -> set[str]:
 
 def _with_parameters(network: "torch.nn.Module") -> list[str]:
     return [path for path in layers_of(network) if list(network.get_submodule(path).parameters(recurse=False))]
-
-
-def _own_tensors(module: "torch.nn.Module") -> bool:
-    return bool(list(module.parameters(recurse=False)) or list(module.buffers(recurse=False)))

@@ -169,7 +169,8 @@ def _exported_inputs(program: "torch.export.ExportedProgram", path: Path) -> tup
         dtype = _numpy_type(tensor.dtype)
         if dtype == "bfloat16":
             raise StageError(f"{path}: its input {name!r} is bfloat16. Fix: take float32, and cast it in the network")
-        specs.append((name, dtype, [_axis(axis) for axis in tensor.shape]))
+        shape: tuple[Any, ...] = tensor.shape  # of numbers and symbols
+        specs.append((name, dtype, [axis if isinstance(axis, int) else str(axis) for axis in shape]))
     if not specs:
         raise StageError(f"{path}: none of its inputs is a tensor")
     batch = next((axes[0] for _, _, axes in specs if axes and isinstance(axes[0], str)), None)
@@ -186,10 +187,6 @@ def _tensor_inputs(program: "torch.export.ExportedProgram") -> list[tuple[str, "
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
     return [(name, tensor) for name in names if isinstance(tensor := values.get(name), torch.Tensor)]
-
-
-def _axis(axis: Any) -> int | str:
-    return axis if isinstance(axis, int) else str(axis)
 
 
 def _scripted_inputs(program: "torch.jit.ScriptModule", path: Path) -> Arguments:

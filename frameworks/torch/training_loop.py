@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from frameworks.augmentation import Augmentation
+from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop, TrainingLoop, shuffled
 from frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
@@ -19,7 +20,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits, require_labels
-from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, Device, LoopConfig, TrainingLoop, shuffled
+from gauntlet.frameworks.training import Device, LoopConfig
 
 if TYPE_CHECKING:
     import torch

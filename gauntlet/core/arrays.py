@@ -32,6 +32,11 @@ def as_array(value: Any) -> Array:
     raise StageError(f"a {type(value).__name__} is no array of numbers or texts. Fix: convert it with numpy.asarray")
 
 
+def dtype_name(array: Array) -> str:
+    """Return the name of the element type, as signatures have it: `str` for texts of any length."""
+    return "str" if array.dtype.kind == "U" else array.dtype.name
+
+
 def require_range(name: str, array: Array, dtype: npt.DTypeLike) -> None:
     """Raise StageError if integers, or booleans, are outside the range of the type that they are converted to.
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
@@ -67,7 +67,7 @@ class NpzArrays(DataSource):
         parts = _read(files)
         keys = _taken_out(parts)
         shapes = {
-            path.name: {name: (_dtype(array), *array.shape[1:]) for name, array in part.inputs.items()}
+            path.name: {name: (dtype_name(array), *array.shape[1:]) for name, array in part.inputs.items()}
             for path, part in parts.items()
         }
         first = shapes[files[0].name]
@@ -173,7 +173,3 @@ def _concatenated(parts: list[ArraySplit]) -> ArraySplit:
     labels = [part.labels for part in parts if part.labels is not None]
     heads = {output: np.concatenate([part.heads[output] for part in parts]) for output in parts[0].heads}
     return ArraySplit(inputs, np.concatenate(labels) if labels else None, heads)
-
-
-def _dtype(array: Array) -> str:
-    return "str" if array.dtype.kind == "U" else array.dtype.name

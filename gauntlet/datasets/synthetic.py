@@ -1,6 +1,6 @@
 """Random inputs for a model without data: good enough to compare and to time, not for calibration ranges."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
@@ -86,7 +86,8 @@ def draw_samples(
     rng = np.random.default_rng(seed)
     arrays: NamedArrays = {}
     for spec in signature.inputs:
-        shape = _shape(spec.shape, lengths)[skipped_axes:]
+        axes = spec.shape[skipped_axes:]
+        shape = tuple(axis if isinstance(axis, int) else lengths.get(axis, DEFAULT_LENGTH) for axis in axes)
         try:
             arrays[spec.name] = random_values(np.dtype(spec.dtype), (samples, *shape), rng)
         except (TypeError, ValueError) as error:
@@ -95,10 +96,6 @@ def draw_samples(
                 "Fix: bring samples (--data FILE.npz, or data.kind: arrays)"
             ) from error
     return arrays
-
-
-def _shape(axes: Sequence[int | str], lengths: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(axis if isinstance(axis, int) else lengths.get(axis, DEFAULT_LENGTH) for axis in axes)
 
 
 def has_batch(signature: Signature) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import ChannelOrder, Resize, Task, TensorSpec
 from gauntlet.frameworks.arguments import Arguments
@@ -53,7 +53,7 @@ class LoadedModel:
     def inputs_of(self, samples: NamedArrays) -> tuple[TensorSpec, ...]:
         """Return the inputs for samples, each of shape (n, ...), as `inputs_for` does."""
         specs = [
-            TensorSpec(name=name, dtype=_dtype_name(array), shape=("batch", *array.shape[1:]))
+            TensorSpec(name=name, dtype=dtype_name(array), shape=("batch", *array.shape[1:]))
             for name, array in samples.items()
         ]
         return self.inputs_for(specs)
@@ -110,7 +110,7 @@ class FrameworkSession:
         """
         batch = () if whole else self.inputs[0].shape[:1]
         return tuple(
-            TensorSpec(name=name, dtype=_dtype_name(array), shape=(*batch, *array.shape[1:]))
+            TensorSpec(name=name, dtype=dtype_name(array), shape=(*batch, *array.shape[1:]))
             for name, array in outputs.items()
         )
 
@@ -122,7 +122,3 @@ class FrameworkSession:
         except Exception as error:  # each framework raises its own types
             shapes = {name: f"{array.dtype}{list(np.shape(array))}" for name, array in feed.items()}
             raise StageError(f"the model fails on inputs {shapes}: {one_line(error)}") from error
-
-
-def _dtype_name(array: Array) -> str:
-    return "str" if array.dtype.kind == "U" else array.dtype.name

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.ragged import is_ragged
@@ -161,9 +161,7 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
             problems.append(one_line(error))
             continue
         specs = tuple(
-            TensorSpec(
-                name=name, dtype="str" if array.dtype.kind == "U" else array.dtype.name, shape=("batch", *_axes(array))
-            )
+            TensorSpec(name=name, dtype=dtype_name(array), shape=("batch", *_axes(array)))
             for name, array in outputs.items()
         )
         trial = TrialRun(

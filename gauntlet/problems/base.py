@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, softmax
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
@@ -262,8 +263,7 @@ def beliefs(scores: Array, axis: int) -> Floats | None:
     if values.shape[axis] < 2 or not np.isfinite(values).all():
         return None
     if values.min(initial=0) < 0 or not np.allclose(values.sum(axis=axis), 1, atol=0.01):
-        powers = np.exp(values - values.max(axis=axis, keepdims=True))
-        values = powers / powers.sum(axis=axis, keepdims=True)
+        values = softmax(values, axis=axis)
     return values if values.max(axis=axis).mean() >= MIN_CONFIDENCE else None
 
 
@@ -278,4 +278,4 @@ def probabilities(scores: Array) -> Floats:
     """Return scores as independent probabilities: as they are if all are within 0 and 1, else their sigmoid."""
     values = scores.astype(np.float64)
     within = not values.size or (values.min() >= 0 and values.max() <= 1)
-    return values if within else np.asarray(0.5 * (1 + np.tanh(values / 2)))
+    return values if within else np.asarray(expit(values))

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 from pydantic import Field
 
@@ -15,7 +14,7 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import RANDOM, REAL, Golden, GoldenCase, first_samples
+from gauntlet.datasets.golden import RANDOM, REAL, Golden
 from gauntlet.metrics.output_comparison import (
     NOISE_FACTOR,
     OutputComparison,
@@ -25,11 +24,9 @@ from gauntlet.metrics.output_comparison import (
 )
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.session import open_session
-from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding, selected_by_chance
+from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding
 
 ERROR = "numerics.max_rel_error"
-MAX_BY_CHANCE = 0.25
-"""Share of a case's samples that may be left out, because rounding decides which boxes they have."""
 TIED = "bring trained weights, and samples of the model's own task; if the selection may differ, set {check}"
 
 
@@ -67,7 +64,9 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     cases, chance = reference.cases, ""
     if not all(check.passed for check in checks):
-        cases, comparison, chance = _without_chance(config, path, cases, comparison)
+        passes = lambda rest: all(check.passed for check in _checks(config, rest))  # noqa: E731
+        for without_ties in kinds("ties").values():
+            cases, comparison, chance = without_ties(config, path, cases, comparison, passes)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks) and not chance:
         found = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
@@ -126,33 +125,6 @@ def _with_rounding(check: Check, config: Tolerances, amplified: Mapping[str, flo
     name = max(amplified, key=lambda name: amplified[name])
     change = f"the last digits of the weights alone change '{name}' by {amplified[name]:.3g} of its range"
     return check.replace(detail=f"{check.detail}; {change}")
-
-
-def _without_chance(
-    config: Tolerances, path: Path, cases: dict[str, GoldenCase], comparison: OutputComparison
-) -> tuple[dict[str, GoldenCase], OutputComparison, str]:
-    """Return the samples whose lists rounding does not change, their comparison, and how many others there are.
-
-    Nothing is left out where other samples differ as well, which says nothing of rounding, and where too few are left.
-    """
-    changed = {} if comparison.failures else selected_by_chance(path, cases, config)
-    if not any(each.any() for each in changed.values()):
-        return cases, comparison, ""
-    data, share = max(((data, each.mean()) for data, each in changed.items()), key=lambda pair: pair[1])
-    kept, rest = cases, comparison
-    if not any(each.all() for each in changed.values()):
-        kept = {d: _kept(case, ~changed[d], config.samples) for d, case in cases.items()}
-        rest = compare_outputs(config, open_session(path), kept, Signature.find(read_graph(path)))
-        if not all(check.passed for check in _checks(config, rest)):
-            return cases, comparison, ""
-    some = f"{changed[data].sum()} of {len(changed[data])} {data} samples"
-    text = f"the scores of {some} are nearly ties: the last digits of the weights alone change which ones are selected"
-    return (kept, rest, f"{text}, so they are left out") if share <= MAX_BY_CHANCE else (cases, comparison, text)
-
-
-def _kept(case: GoldenCase, which: npt.NDArray[np.bool_], count: int) -> GoldenCase:
-    inputs, outputs = first_samples(case.inputs, count), first_samples(case.outputs, count)
-    return GoldenCase({n: a[which] for n, a in inputs.items()}, {n: a[which] for n, a in outputs.items()})
 
 
 def _wrong_sizes(config: Tolerances, rows: tuple[OutputDifference, ...]) -> list[str]:

@@ -10,12 +10,12 @@ from typing import Annotated
 import onnx
 from pydantic import Field
 
-from gauntlet.calibration.bias_correction import MAX_SAMPLES, correct_biases
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Number
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.unions import OneOf
@@ -31,6 +31,8 @@ from tasks.quantize.static import StaticInt8
 
 QuantizeConfig = Annotated[Recipe, OneOf("recipe", (StaticInt8, DynamicInt8, Float16))]
 
+CORRECTION_SAMPLES = 64
+"""For corrections, which installed packages bring: functions of a quantized file, its float model and these samples."""
 MAX_NAMED = 16  # how many operator types a message names
 
 
@@ -76,8 +78,8 @@ def quantize(
         left_out = config.quantize(workspace.path(model), source, known_ranges, path)
         gain_db = 0.0
         if source and samples and isinstance(config, StaticInt8):
-            split = read_split(workspace.path(samples))
-            gain_db = correct_biases(path, source, split.take(slice(0, MAX_SAMPLES)))
+            first = read_split(workspace.path(samples)).take(slice(0, CORRECTION_SAMPLES))
+            gain_db = sum(correct(path, source, first) for correct in kinds("correction").values())
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error
     after = read_for_editing(path)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +11,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Outcome, Section
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict
 from gauntlet.datasets.splits import Split, Splits
@@ -139,35 +138,6 @@ def _with_sequence(
         severity="warning",
     )
     return replace(golden, sequence=sequence), (check,)
-
-
-def single_input(signature: Signature) -> str:
-    """Return the name of the one input that a model trained here takes; raise StageError if the data has more."""
-    if len(signature.inputs) != 1:
-        names = [spec.name for spec in signature.inputs]
-        raise StageError(f"models trained here take one input; the data has {names}. Fix: use a pretrained model")
-    return signature.inputs[0].name
-
-
-def image_fields(signature: Signature, what: str, fix: str) -> dict[str, Any]:
-    """Return channels, height, width and classes; without images, raise StageError with `what` and the `fix`."""
-    shape = signature.inputs[0].shape[1:]
-    if len(shape) != 3 or signature.layout == "none":
-        actual = f"the data has samples of shape {shape} and layout {signature.layout}"
-        raise StageError(f"{what} takes images; {actual}. Fix: {fix}")
-    names = ("channels", "height", "width") if signature.layout == "NCHW" else ("height", "width", "channels")
-    return {**dict(zip(names, shape, strict=True)), "classes": len(signature.labels)}
-
-
-SCORES = "logits"
-"""The output of a classifier that was trained here."""
-
-
-def with_scores(signature: Signature) -> Signature:
-    """Return the signature of a classifier trained here; its inputs are float32, whatever type the data has."""
-    scores = TensorSpec(name=SCORES, dtype="float32", shape=("batch", len(signature.labels)))
-    inputs = tuple(spec.replace(dtype="float32") for spec in signature.inputs)
-    return signature.replace(inputs=inputs, outputs=(scores,), primary_output=SCORES)
 
 
 def find_primary_output(chosen: str | None, outputs: NamedArrays, signature: Signature) -> str | None:

@@ -12,9 +12,8 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.states import axis_terms, has_state_word
-from gauntlet.datasets.golden import Golden, Predict, first_samples
+from gauntlet.datasets.golden import Predict, first_samples
 from gauntlet.datasets.splits import Split
-from tasks.train.input_sizes import axes_of
 
 SAMPLES = 32
 TRIED = 2
@@ -110,15 +109,6 @@ def _named_cuts(
 
 def _all_lengths(axes: OpenAxes, real: NamedArrays) -> dict[str, int]:
     return {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
-
-
-def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
-    """Return the specs of outputs with a name for each axis whose length differs between the golden cases."""
-    specs = []
-    for spec in outputs:
-        _, *axes = axes_of(spec.name, golden)
-        specs.append(spec.replace(shape=(*spec.shape[: len(spec.shape) - len(axes)], *axes)))
-    return tuple(specs)
 
 
 def _open_axes(inputs: Sequence[TensorSpec], real: NamedArrays, layout: str) -> OpenAxes:

@@ -41,7 +41,7 @@ class OfferedCommand:
         return {
             "type": "object",
             "properties": {name: _schema(action) for name, action in self.actions.items()},
-            "required": [name for name, action in self.actions.items() if _is_required(action)],
+            "required": [name for name, a in self.actions.items() if not a.option_strings and a.nargs in (None, "+")],
             "additionalProperties": False,
         }
 
@@ -92,10 +92,6 @@ def _schema(action: argparse.Action) -> dict[str, Any]:
 
 def _is_list(action: argparse.Action) -> bool:
     return isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
-
-
-def _is_required(action: argparse.Action) -> bool:
-    return not action.option_strings and action.nargs in (None, "+")
 
 
 def _texts(value: Any) -> list[str]:

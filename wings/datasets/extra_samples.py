@@ -11,7 +11,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.extended_split import ExtendedSplit
-from gauntlet.datasets.splits import ArraySplit, Dataset, Split, Splits, read_npz_split
+from gauntlet.datasets.splits import ArraySplit, Dataset, Splits, read_npz_split
 from gauntlet.images.preprocessing import fitting_inputs
 
 EXTENDED = ("train", "validation", "calibration")
@@ -33,7 +33,8 @@ def with_extra_samples(dataset: Dataset, files: tuple[Path, ...]) -> Dataset:
     splits = dict(dataset.splits)
     for name, indices in _shares(chosen, dataset.splits).items():
         if len(indices):
-            splits[name] = _extended(splits[name], _part(extra, indices))
+            own, part = splits[name], _part(extra, indices)
+            splits[name] = _concatenated([own, part]) if isinstance(own, ArraySplit) else ExtendedSplit(own, part)
     return Dataset(splits, dataset.signature, dataset.checks, dataset.skipped)
 
 
@@ -91,10 +92,6 @@ def _shares(chosen: npt.NDArray[np.int64], splits: Splits) -> dict[str, npt.NDAr
     shuffled = np.random.default_rng(0).permutation(chosen)
     cuts = np.round(len(shuffled) * ends[:-1] / ends[-1]).astype(np.int64)
     return dict(zip(names, map(np.sort, np.split(shuffled, cuts)), strict=True))
-
-
-def _extended(split: Split, extra: ArraySplit) -> Split:
-    return _concatenated([split, extra]) if isinstance(split, ArraySplit) else ExtendedSplit(split, extra)
 
 
 def _part(split: ArraySplit, indices: npt.NDArray[np.int64]) -> ArraySplit:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, softmax
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import BoxDecoding
@@ -97,7 +98,7 @@ def _fcos(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, F
     centers = np.stack([x, y], axis=2).reshape(-1, 2) * cell
     reach = np.exp(np.minimum(_by_place(distances), LARGEST_LOGARITHM))
     corners = centers - reach[:, :, :2] * cell, centers + reach[:, :, 2:] * cell
-    return np.concatenate(corners, axis=2), _sigmoid(_by_place(scores))
+    return np.concatenate(corners, axis=2), expit(_by_place(scores))
 
 
 def _ssd(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
@@ -107,8 +108,7 @@ def _ssd(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Fl
 
 def _detr(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
     logits, boxes = (outputs[name].astype(np.float64) for name in how.outputs)
-    powers = np.exp(logits - logits.max(axis=2, keepdims=True))
-    scores = (powers / powers.sum(axis=2, keepdims=True))[:, :, :-1]
+    scores = softmax(logits, axis=2)[:, :, :-1]
     only_best = scores == scores.max(axis=2, keepdims=True)  # a query is one object
     return _corners(boxes * _scale(size)), np.where(only_best, scores, -1)
 
@@ -189,7 +189,3 @@ def _corners(boxes: Floats) -> Floats:
 
 def _scale(size: Size) -> Floats:
     return np.array([size[1], size[0], size[1], size[0]], np.float64)
-
-
-def _sigmoid(values: Floats) -> Floats:
-    return np.asarray(0.5 * (1 + np.tanh(values / 2)))

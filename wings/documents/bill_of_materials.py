@@ -36,12 +36,13 @@ def bill_of_materials(contract: Contract, report: RunReport, files: dict[str, st
         {"type": "data", "bom-ref": ref, "name": ref, "hashes": [_sha256(sha256)], "data": [{"type": "dataset"}]}
         for ref, sha256 in datasets.items()
     ]
+    tool = {"type": "application", "name": "onnx-gauntlet", "version": version("onnx-gauntlet")}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, contract.run_id + digest)}",
         "version": 1,
-        "metadata": {"timestamp": report.started_at, "tools": {"components": [_tool()]}, "component": model},
+        "metadata": {"timestamp": report.started_at, "tools": {"components": [tool]}, "component": model},
         "components": [*components, *_packages(report)],
     }
 
@@ -85,10 +86,6 @@ def _tensor(spec: TensorSpec) -> str:
 
 def _sha256(digest: str) -> dict[str, str]:
     return {"alg": "SHA-256", "content": digest}
-
-
-def _tool() -> dict[str, str]:
-    return {"type": "application", "name": "onnx-gauntlet", "version": version("onnx-gauntlet")}
 
 
 def _packages(report: RunReport) -> list[dict[str, str]]:

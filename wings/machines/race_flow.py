@@ -117,11 +117,8 @@ def fetch(artifact: Artifact, shared: Store, own: Store, folder: Path) -> None:
             f"{main}: the shared store has no such file on this machine; mount the run's store here, and name its "
             "folder: gauntlet worker --store FOLDER"
         )
-    copies = [Path(shutil.copy(each, folder)) for each in (main, *_companions(main))]
+    companions = (each for each in main.parent.iterdir() if each.is_file() and each != main)
+    copies = [Path(shutil.copy(each, folder)) for each in (main, *companions)]
     if sha256_of(copies) != artifact.sha256:
         raise StageError(f"{main}: the content does not match its digest; start the run again with --fresh")
     own.put(*copies)
-
-
-def _companions(main: Path) -> list[Path]:
-    return [each for each in main.parent.iterdir() if each.is_file() and each != main]

@@ -18,11 +18,11 @@ from typing import TypeGuard
 
 from pydantic import Field
 
-from gauntlet.calibration.bias_correction import MAX_SAMPLES, correct_biases
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.shipping import ShippingStage
 from gauntlet.core.workspace import Workspace
@@ -31,6 +31,7 @@ from gauntlet.datasets.golden import first_samples
 from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.processor import Processor
+from tasks.quantize import CORRECTION_SAMPLES
 from tasks.quantize.static import StaticInt8
 from wings.repair.quality import Limits, QualitySummary, ReferenceOutputs
 from wings.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
@@ -136,7 +137,8 @@ def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial 
     file, evaluator = search.evaluator.file, search.evaluator
     if best is None or best is not search.trials[-1]:  # the file holds another model
         evaluator.write(best.float_nodes if best else ())
-    correct_biases(file, prepared, first_samples(evaluator.reference.samples, MAX_SAMPLES))
+    for correct in kinds("correction").values():
+        correct(file, prepared, first_samples(evaluator.reference.samples, CORRECTION_SAMPLES))
     proto = read_model(file)
     evaluator.reference.signature.write(proto)
     return workspace.store_file(file, *write_model(proto, file))

@@ -24,7 +24,9 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 from tasks.structure import StructureConfig, structure
 
-STATIC, DYNAMIC = StaticInt8(), DynamicInt8(op_types="matmul")
+STATIC = StaticInt8()
+EXACT = STATIC.without_saturation(Processor.current())
+DYNAMIC = DynamicInt8(op_types="matmul")
 
 
 def brought(out: Workspace, proto: onnx.ModelProto) -> tuple[Artifact, Artifact]:
@@ -64,41 +66,31 @@ def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[Quantiz
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("recipe", "make"),
     [
-        lambda: written_models.convolutions(9),
-        lambda: written_models.convolutions(11),
-        lambda: onnx_models.with_weights_as_constants(written_models.convolutions(12)),
-        lambda: onnx_models.with_weights_as_inputs(written_models.convolutions(9)),
-        lambda: onnx_models.with_number_names(written_models.convolutions(13)),
-        lambda: written_models.upsampling(9),
-        lambda: control_flow_models.branch_on_value(11),
-        lambda: control_flow_models.loop(11),
-        written_models.infinite_mask,
+        (EXACT, lambda: written_models.convolutions(9)),
+        (EXACT, lambda: written_models.convolutions(11)),
+        (EXACT, lambda: onnx_models.with_weights_as_constants(written_models.convolutions(12))),
+        (EXACT, lambda: onnx_models.with_weights_as_inputs(written_models.convolutions(9))),
+        (EXACT, lambda: onnx_models.with_number_names(written_models.convolutions(13))),
+        (EXACT, lambda: written_models.upsampling(9)),
+        (EXACT, lambda: control_flow_models.branch_on_value(11)),
+        (EXACT, lambda: control_flow_models.loop(11)),
+        (EXACT, written_models.infinite_mask),
+        (DYNAMIC, lambda: onnx_models.with_weights_as_constants(written_models.products())),
+        (DYNAMIC, lambda: onnx_models.with_weights_as_constants(control_flow_models.branch_on_value(11))),
+        (DYNAMIC, lambda: onnx_models.with_number_names(written_models.products())),
     ],
-    ids=["opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"],
+    ids=[
+        *("opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"),
+        *("dynamic constants", "dynamic If", "dynamic number names"),
+    ],
 )
-def test_static_recipe_quantizes_what_others_export(
-    workspace: Callable[..., Workspace], make: Callable[[], onnx.ModelProto]
+def test_recipe_quantizes_what_others_export(
+    workspace: Callable[..., Workspace], recipe: Any, make: Callable[[], onnx.ModelProto]
 ) -> None:
     out, proto = workspace(), make()
-    require_close(out, proto, applied(STATIC.without_saturation(Processor.current()), out, proto))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: onnx_models.with_weights_as_constants(written_models.products()),
-        lambda: onnx_models.with_weights_as_constants(control_flow_models.branch_on_value(11)),
-        lambda: onnx_models.with_number_names(written_models.products()),
-    ],
-    ids=["constants", "If", "number names"],
-)
-def test_dynamic_recipe_quantizes_what_others_export(
-    workspace: Callable[..., Workspace], make: Callable[[], onnx.ModelProto]
-) -> None:
-    out, proto = workspace(), make()
-    require_close(out, proto, applied(DYNAMIC, out, proto))
+    require_close(out, proto, applied(recipe, out, proto))
 
 
 @pytest.mark.parametrize("place", ["value_info", "input"])

@@ -19,7 +19,6 @@ from tasks.data import data
 
 WIDTH, HEIGHT, IMAGES = 80, 40, 12
 Written = Callable[..., ImageFolder]
-Sets = dict[str, list[int]]
 Change = Callable[[dict[str, Any]], None]
 
 

@@ -52,6 +52,17 @@ def noise(width: int, height: int, mode: str) -> bytes:
     return buffer.getvalue()
 
 
+COLORS = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7), "channel_order": "BGR"}
+
+
+def distance_from_python(page: Page, values: dict[str, Any], content: bytes, layout: Any) -> float:
+    """Return by how much the page's input for an image of the size 8 x 6 differs from Python's, at most."""
+    how = Preprocessing.model_validate({"height": 6, "width": 8, "scale": 1 / 255} | values)
+    expected = preprocess(decode_image(content, len(how.mean)), how, layout)
+    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), layout]))
+    return float(np.abs(found.reshape(expected.shape) - expected.astype(int if how.in_graph else expected.dtype)).max())
+
+
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
@@ -69,20 +80,8 @@ def noise(width: int, height: int, mode: str) -> bytes:
 def test_image_becomes_the_input_that_python_makes_of_it(
     page: Page, mode: str, channels: int, size: tuple[int, int], resize: str, layout: Any
 ) -> None:
-    how = Preprocessing.model_validate(
-        {
-            "height": 6,
-            "width": 8,
-            "scale": 1 / 255,
-            "mean": (0.1, 0.2, 0.3)[:channels],
-            "std": (0.5, 0.6, 0.7)[:channels],
-            "resize": resize,
-        }
-    )
-    content = noise(*size, mode)
-    expected = preprocess(decode_image(content, channels), how, layout)
-    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), layout]))
-    assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-6
+    values = {"mean": (0.1, 0.2, 0.3)[:channels], "std": (0.5, 0.6, 0.7)[:channels], "resize": resize}
+    assert distance_from_python(page, values, noise(*size, mode), layout) <= 1e-6
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bicubic", "lanczos"])
@@ -90,23 +89,14 @@ def test_image_becomes_the_input_that_python_makes_of_it(
 def test_interpolation_and_channel_order_are_those_of_python(
     page: Page, size: tuple[int, int], interpolation: str
 ) -> None:
-    shape = {"height": 6, "width": 8, "scale": 1 / 255, "resize": "letterbox", "channel_order": "BGR"}
-    values = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7), "interpolation": interpolation}
-    how = Preprocessing.model_validate(shape | values)
-    content = noise(*size, "RGB")
-    expected = preprocess(decode_image(content, 3), how)
-    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), "NCHW"]))
-    assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-5
+    values = COLORS | {"resize": "letterbox", "interpolation": interpolation}
+    assert distance_from_python(page, values, noise(*size, "RGB"), "NCHW") <= 1e-5
 
 
 @pytest.mark.parametrize("size", [(8, 6), (31, 17)])
 def test_model_that_normalizes_itself_gets_the_levels(page: Page, size: tuple[int, int]) -> None:
-    values = {"height": 6, "width": 8, "scale": 1 / 255, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
-    how = Preprocessing.model_validate(values | {"resize": "crop", "channel_order": "BGR", "in_graph": True})
-    content = noise(*size, "RGB")
-    expected = preprocess(decode_image(content, 3), how, "NHWC").astype(int)
-    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), "NHWC"]))
-    assert np.abs(found.reshape(expected.shape) - expected).max() <= (0 if size == (8, 6) else 1)
+    values = COLORS | {"resize": "crop", "in_graph": True}
+    assert distance_from_python(page, values, noise(*size, "RGB"), "NHWC") <= (0 if size == (8, 6) else 1)
 
 
 def signature(task: str, labels: tuple[str, ...] = ()) -> Signature:

@@ -29,8 +29,6 @@ from wings.inspection.library.join_models import join_models
 READER = """reader (float[n,3,16,16] x) => (float[n,6] z) <float[8,3,3,3] w, float[6,8] k> {
   c = Conv(x, w)  r = Relu(c)  g = GlobalAveragePool(r)  f = Flatten(g)  z = Gemm<transB = 1>(f, k) }"""
 
-GRAY = READER.replace("n,3,16", "n,1,16").replace("8,3,3,3", "8,1,3,3")
-
 
 @dataclass(frozen=True)
 class Parts:

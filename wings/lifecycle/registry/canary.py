@@ -64,7 +64,9 @@ def advance(
         steps = running_canary(held.ledger.entries())
         if not steps:
             return CanaryLook(name, _step(held, _challenger(held, why), STEPS[0], why))
-        champion, challenger = (_bundle(held, str(held.state.get(alias))) for alias in ("champion", "challenger"))
+        digests = [str(held.state.get(alias)) for alias in ("champion", "challenger")]
+        folders = [bundle_folder(held.home, held.registry, held.registry.find(each) or "", each) for each in digests]
+        champion, challenger = map(Bundle.open, folders)
     since, step = (datetime.fromisoformat(entry.time).timestamp() for entry in (steps[0], steps[-1]))
     version = challenger.digest[:VERSION_DIGITS]
     answered = sum(outcome.time >= step for outcome in RequestLogReader(log).outcomes(version))
@@ -115,7 +117,3 @@ def _challenger(held: Transaction, why: str) -> str:
 
 def _step(held: Transaction, digest: str, share: float, why: str, checks: tuple[Check, ...] = ()) -> Entry:
     return held.change("canary", held.state, role="challenger", digest=digest, share=share, why=why, checks=checks)
-
-
-def _bundle(held: Transaction, digest: str) -> Bundle:
-    return Bundle.open(bundle_folder(held.home, held.registry, held.registry.find(digest) or "", digest))

@@ -48,7 +48,8 @@ def sign(bundle: Bundle, private_key: Path) -> Path:
     """
     _require_cryptography()
     key = read_private_key(private_key)
-    public, payload = _pem(key.public_key()), _canonical(_statement(bundle))
+    public = _pem(key.public_key())
+    payload = json.dumps(_statement(bundle), sort_keys=True, separators=(",", ":")).encode()
     path = bundle.folder / SIGNATURES / f"{_digest(public)[:16]}.sig"
     write_atomically(path, _document(public, payload, key.sign(_authenticated(payload), _algorithm(key))))
     return path
@@ -202,10 +203,6 @@ def _require_cryptography() -> None:
 
 def _digest(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _base64(content: bytes) -> str:

@@ -1,11 +1,12 @@
 """Golden inputs at image sizes other than the data's, and the dynamic axes that they need."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
@@ -50,11 +51,8 @@ def with_dynamic_size(signature: Signature) -> Signature:
 
 def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
     """Return the specs of the outputs: an axis whose length differs between input sizes is dynamic."""
-    specs = []
-    for name, array in golden.test_outputs.items():
-        dtype = "str" if array.dtype.kind == "U" else array.dtype.name
-        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes_of(name, golden)))
-    return tuple(specs)
+    outputs = golden.test_outputs.items()
+    return tuple(TensorSpec(name=n, dtype=dtype_name(array), shape=axes_of(n, golden)) for n, array in outputs)
 
 
 def axes_of(name: str, golden: Golden) -> tuple[int | str, ...]:
@@ -63,6 +61,15 @@ def axes_of(name: str, golden: Golden) -> tuple[int | str, ...]:
     lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
     axes = [min(seen) if len(seen) == 1 else f"{name}_{index}" for index, seen in enumerate(lengths, start=1)]
     return ("batch", *axes)
+
+
+def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
+    """Return the specs of outputs with a name for each axis whose length differs between the golden cases."""
+    specs = []
+    for spec in outputs:
+        _, *axes = axes_of(spec.name, golden)
+        specs.append(spec.replace(shape=(*spec.shape[: len(spec.shape) - len(axes)], *axes)))
+    return tuple(specs)
 
 
 def _image_inputs(signature: Signature) -> set[str]:

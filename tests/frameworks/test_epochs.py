@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gauntlet.frameworks.training import EpochMetrics, History, LoopConfig, shuffled
+from frameworks.epochs import History, shuffled
+from gauntlet.frameworks.training import EpochMetrics, LoopConfig
 
 
 def history(losses: Sequence[float], *, epochs: int = 9, patience: int = 2) -> History:

@@ -27,8 +27,6 @@ log = logging.getLogger("gauntlet")
 
 LAYERS = {"Conv", "ConvTranspose", "Gemm"}
 """They have a bias, and the channels of their outputs are on axis 1."""
-MAX_SAMPLES = 64
-"""More are not needed: half of them correct, the other half judge."""
 ENOUGH_DB = 30.0
 """Outputs this near to those of the float model are left as they are: no gate would see a difference."""
 MIN_GAIN_DB = 0.01
@@ -57,7 +55,7 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     Args:
         quantized: the model that is changed.
         prepared: the model with float weights that it was made from; nodes keep their names.
-        samples: arrays of shape (n, ...) by input.
+        samples: arrays of shape (n, ...) by input; half of them correct, the other half judge.
 
     Returns:
         What outputs of samples that it was not made from gain in signal to noise, in dB; 0 where the file is as it was.
@@ -65,7 +63,8 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     if is_large_file(quantized) or is_large_file(prepared):
         return 0.0
     proto, source = read_model(quantized), read_model(prepared)
-    layers = [] if _has_bodies(proto) else [*_layers(proto.graph, source.graph)]
+    has_bodies = any([*bodies(node)] for node in proto.graph.node)
+    layers = [] if has_bodies else [*_layers(proto.graph, source.graph)]
     inference = batched_inference(open_session(quantized), samples)
     if not layers or inference.fixed_batch is not None or len(inference) < 2:
         return 0.0
@@ -90,10 +89,6 @@ def _correct(proto: onnx.ModelProto, source: onnx.ModelProto, layers: Sequence[_
     means = _channel_means(source, [layer.float_output for layer in layers], made_from)
     _change_biases(proto, layers, means, made_from)
     return worst_noise_db(_run(proto, judged), expected) - before_db
-
-
-def _has_bodies(proto: onnx.ModelProto) -> bool:
-    return any(True for node in proto.graph.node for _ in bodies(node))
 
 
 def _layers(graph: onnx.GraphProto, source: onnx.GraphProto) -> Iterator[_Layer]:

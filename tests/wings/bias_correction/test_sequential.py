@@ -7,13 +7,13 @@ import onnx
 import onnx_text
 import pytest
 
-from gauntlet.calibration.bias_correction import correct_biases
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.metrics.output_noise import worst_noise_db
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.quantize.static import StaticInt8
+from wings.bias_correction.sequential import correct_biases
 
 CHANNELS = 16
 

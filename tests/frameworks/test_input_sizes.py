@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frameworks.input_sizes import resized_samples, with_dynamic_size
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.splits import ArraySplit
-from tasks.train.input_sizes import resized_samples, with_dynamic_size
 
 SIDE = st.integers(1, 40)
 

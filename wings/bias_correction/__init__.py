@@ -1,0 +1,1 @@
+"""Biases of quantized layers that take out what rounding shifts their outputs by."""
