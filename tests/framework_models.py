@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,30 @@ def exported_program(folder: Path, batch: int | None = None) -> Brought:
     axes = None if batch else {"image": {0: torch.export.Dim("batch")}}
     example = torch.randn(batch or 2, 3, SIZE, SIZE)
     program = torch.export.export(_network(), (example,), dynamic_shapes=axes)
+    torch.export.save(program, folder / "net.pt2")
+    return Brought(folder / "net.pt2")
+
+
+def program_with_control_flow(folder: Path, form: str, batch: int | None) -> Brought:
+    """A program of torch.export that keeps a loop, or a branch by its values; with `batch`, for so many samples."""
+    import torch
+    from torch._higher_order_ops import scan, while_loop
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            if form.startswith("cond"):
+                return torch.cond(x.sum() > 0, lambda x: self.layer(x), lambda x: x.sin(), (x,))
+            if form == "while":
+                step = lambda count, x: (count + 1, self.layer(x).tanh())  # noqa: E731
+                return while_loop(lambda count, x: count < 3, step, (torch.tensor(0), x))[1]
+            return scan(lambda h, y: ((h + self.layer(y)).tanh(), y + h), torch.zeros_like(x[:, 0]), x, dim=1)[1]
+
+    axes = None if batch else ({0: torch.export.Dim("batch")},)
+    program = torch.export.export(Network().eval(), (torch.randn(batch or 4, 5, 8),), dynamic_shapes=axes)
     torch.export.save(program, folder / "net.pt2")
     return Brought(folder / "net.pt2")
 

@@ -54,7 +54,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "two_outputs": (f"(float[N,8] x) => (float[N,4] y, float[N,4] z) {{ {GEMM}  z = Softmax (y) }}", ""),
     "click": ("(float[N,8] x) => (float[N,1] y) { z = MatMul (x, line)  y = Sigmoid (z) }", ""),
     "unknown_operator": ("(float[N,4] x) => (float[N,4] y) { y = my.domain.Gate (x) }", "Gate"),
-    "sequence": ("(float[N,4] x) => (seq(float[N,4]) y) { y = SequenceConstruct (x, x) }", "sequence"),
+    "sequence": ("(float[N,4] x) => (seq(float[N,4]) y) { y = SequenceConstruct (x, x) }", "no output is a tensor"),
     "weights_only": (
         """(float[N,4] x) => (float[N,4] y) <int8[4,4] q = {1,-9,8,3,0,5,77,-4,9,2,-6,1,3,-3,12,6}, float s = {0.1}> {
         d = DequantizeLinear (q, s)  y = MatMul (x, d) }""",

@@ -89,7 +89,7 @@ def _detector(name: str, folder: Path) -> ZooModel:
         _normalize(network.backbone, 64)
     for part, weight in network.named_parameters():  # untrained scores are nearly ties, whose order is chance
         if part.endswith("weight") and any(head in part for head in ("cls_", "classification_head")):
-            weight.data *= 4 if has_regions else 30
+            weight.data *= 4 if has_regions else 1 if name == "ssd300_vgg16" else 30  # whose scores would all be 1
     path, names = folder / "model.onnx", {"input_names": ["image"], "opset_version": 17}
     torch.onnx.export(network, ([torch.rand(3, side, side)],), path, dynamo=False, **names)
 

@@ -54,11 +54,10 @@ def load(path: Path, *, trust: bool = False) -> Any:
     except Exception as error:  # any layer may fail in its own way
         if not trust and "safe_mode=False" in str(error):  # Keras' advice wherever it refuses code
             raise untrusted_code(path, "it holds Python code, such as a Lambda layer, that loading runs") from error
-        raise StageError(
-            f"{path}: Keras {keras.__version__} cannot read it: {one_line(error)}. Fix: if it needs "
-            "custom layers or functions, export a SavedModel, which contains its graph: model.export(FOLDER), then "
-            "train.kind: saved-model with train.trust: true"
-        ) from error
+        fix = "if it needs custom layers or functions, export a SavedModel, which contains its graph: "
+        fix += "model.export(FOLDER), then gauntlet run FOLDER --trust"
+        fix = "save the whole network: model.save('model.keras')" if "No model config" in str(error) else fix
+        raise StageError(f"{path}: Keras {keras.__version__} cannot read it: {one_line(error)}. Fix: {fix}") from error
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:

@@ -119,7 +119,7 @@ def _with_its_model(estimator: Any) -> Any:
     """Return an estimator that selects features and predicts from them as two steps: skl2onnx converts the first only.
 
     Of a search, return its best estimator, of a classifier with a threshold the inner one. Raises StageError for
-    neighbors in a radius, whose graph ONNX Runtime refuses for a sample that is not everyone's neighbor.
+    trees with categories, and neighbors in a radius, whose graph ONNX Runtime refuses for samples that some lack.
     """
     from sklearn.feature_selection import RFE
     from sklearn.neighbors import RadiusNeighborsClassifier, RadiusNeighborsRegressor
@@ -131,6 +131,11 @@ def _with_its_model(estimator: Any) -> Any:
         return Pipeline([*steps[:-1], ("model", _with_its_model(getattr(last, "best_estimator_", last)))])
     if (threshold := Threshold.of(last)) is not None:
         return Pipeline([*steps[:-1], ("model", threshold.estimator)])
+    if np.any(getattr(last, "is_categorical_", None)):
+        raise StageError(
+            f"skl2onnx takes the categories of a {type(last).__name__} for numbers, which changes predictions. Fix: "
+            "encode them before it, and fit it without categorical_features"
+        )
     if isinstance(last, RadiusNeighborsClassifier | RadiusNeighborsRegressor):
         raise StageError(
             f"skl2onnx looks up neighbors outside the radius of a {type(last).__name__} at -1, which ONNX Runtime "

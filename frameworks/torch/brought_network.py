@@ -139,14 +139,7 @@ class TorchModel(Training):
         if self.fine_tune is None:
             return Tuned(splits_to_score(splits), (), {})
         tuned = fine_tune(
-            self.fine_tune,
-            network,
-            predict,
-            splits,
-            signature,
-            self.primary_output,
-            workspace,
-            new_head=bool(replaced),
+            self.fine_tune, network, predict, splits, signature, self.primary_output, workspace, new_head=bool(replaced)
         )
         trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
         started = InitialWeights(source=self.weights.name, replaced=replaced, trained_parameters=trained)

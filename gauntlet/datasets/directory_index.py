@@ -57,6 +57,9 @@ def index_directory(root: Path) -> DirectoryIndex:
         children.setdefault(folder.parts[0], set()).update(folder.parts[1:2])
     if not folders:
         raise StageError(f"{root}: no class folders in it; {LAYOUT}")
+    role = "validation" if "test" in children else "test"
+    roles = {name: role for name in ("val", "valid") if children.get("train") and children.get(name)}
+    children = {roles.get(name, name): below for name, below in children.items()}
     splits = tuple(name for name in SPLITS if children.get(name))
     others = sorted(map(printable_name, children.keys() - set(splits))) if splits else []
     if others:
@@ -72,7 +75,8 @@ def index_directory(root: Path) -> DirectoryIndex:
         if len(file.parts) <= depth:
             skipped.append(_skipped(file, "not in a class folder"))
         else:
-            indexed.append((file.parts[0] if splits else "", file.parts[depth - 1], str(file)))
+            split = roles.get(file.parts[0], file.parts[0]) if splits else ""
+            indexed.append((split, file.parts[depth - 1], str(file)))
     classes = {name for split in splits for name in children[split]} if splits else set(children)
     return DirectoryIndex(splits, tuple(sorted(classes)), tuple(indexed), tuple(skipped))
 

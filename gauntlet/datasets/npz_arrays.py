@@ -13,14 +13,7 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
-from gauntlet.datasets.splitting import (
-    GROUPS,
-    TIMES,
-    SplitFractions,
-    keep_copies_together,
-    split_blocks,
-    split_indices,
-)
+from gauntlet.datasets.splitting import GROUPS, TIMES, SplitFractions, keep_copies_together, split_blocks, split_indices
 from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, names_in, task_of
 
 MAX_NAMED = 10

@@ -175,7 +175,8 @@ def read_npz_split(path: Path) -> ArraySplit:
     truth = {name: _checked_labels(path, name, labels) for name, labels in truth.items()}
     labels = truth.pop(LABELS, None)
     if truth and labels is None:
-        raise StageError(f"{path}: {next(iter(truth))} without {LABELS}. Fix: save those of the primary output as such")
+        what = f"{next(iter(truth))} without {LABELS}. Fix: rename those of the primary output to {LABELS}"
+        raise StageError(f"{path}: {what}, and name that with train.primary_output")
     inputs = {input_name(name): array for name, array in inputs.items()}
     return ArraySplit(inputs, labels, {name.removeprefix(HEAD): array for name, array in truth.items()})
 

@@ -66,6 +66,8 @@ class BatchedInference:
         when the runtime fails, or an output does not have one entry per sample.
         """
         names, batch = tensor_output_names(self.session), self.batch(size)
+        if not names:
+            raise StageError("no output is a tensor, so none can be compared. Fix: return one, or ConcatFromSequence")
         starts, call = range(0, len(self), batch), partial(self._call, names, batch)
         if at_once == 1:
             parts = [call(start) for start in starts]

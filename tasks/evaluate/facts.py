@@ -115,25 +115,12 @@ class EvaluateConfig(Frozen):
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
     min_score: float | None = Field(0.0, le=1, description="of another problem: its primary metric; null: any")
     min_recall: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="recall of the worst class on the test images; default: 0.85 of a classifier",
+        None, ge=0, le=1, description="recall of the worst class on the test images; default: 0.85 of a classifier"
     )
     min_precision: float = Field(0.0, ge=0, le=1, description="precision of the worst class on the test images")
     max_generalization_gap: float = Field(0.05, ge=0, le=1, description="of the primary metric: training minus test")
-    max_ece: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="expected calibration error after temperature scaling",
-    )
-    folds: int | None = Field(
-        None,
-        ge=2,
-        le=20,
-        description="folds of a cross-validation; scikit-learn's models only",
-    )
+    max_ece: float | None = Field(None, ge=0, le=1, description="expected calibration error after temperature scaling")
+    folds: int | None = Field(None, ge=2, le=20, description="folds of a cross-validation; scikit-learn's models only")
 
     def recall_limit(self, task: Task) -> float:
         """Return the least recall of the worst class, for a problem."""
@@ -152,8 +139,7 @@ class EvaluateFacts(Facts):
     macro_f1: Number | None = None
     classes: tuple[RankedClassScore, ...] = Field((), description="of a classifier all; else those that occur")
     confusion: tuple[tuple[int, ...], ...] = Field(
-        (),
-        description=f"test images; rows are labels, columns predictions; empty with more than {MAX_CLASSES} classes",
+        (), description=f"test images; rows are labels, columns predictions; empty with more than {MAX_CLASSES} classes"
     )
     largest_confusions: tuple[Confusion, ...] = Field((), description="the most frequent mistakes")
     calibration: ConfidenceCalibration | None = Field(

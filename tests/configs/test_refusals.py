@@ -157,10 +157,7 @@ def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
     [
         ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
         ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
-        (
-            {"optimize": [{"kind": "ort"}, {"kind": "ort"}]},
-            "two candidates named 'ort-extended'; remove one of them",
-        ),
+        ({"optimize": [{"kind": "ort"}, {"kind": "ort"}]}, "two candidates named 'ort-extended'; remove one of them"),
         ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
         (
             {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},

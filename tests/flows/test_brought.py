@@ -14,6 +14,7 @@ import pytest
 from harness import RACE
 from mlflow import MlflowClient
 from pretrained_models import Made
+from sklearn.metrics import log_loss, roc_auc_score
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -21,6 +22,9 @@ from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.tracking.server import tracking_uri
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import read_npz_split
+from tasks.accuracy import AccuracyConfig, accuracy
 
 QUICK = (*RACE, "numerics.samples=8", "quantize=[{kind: static}, {kind: dynamic}]")
 FORMS = (pretrained_models.external_data, pretrained_models.text_labels)
@@ -42,13 +46,8 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     report = run(brought(*make(tmp_path)))
     assert (report.verdict, report.stopped_at) == ("passed", None), report.reason
     assert report.winner is not None
-    assert {c.name for c in report.candidates if not c.name.endswith("-repaired")} - {"normalized"} == {
-        "fp32",
-        "passes",
-        "ort-extended",
-        "static-u8s8",
-        "dynamic-u8",
-    }
+    expected = {"fp32", "passes", "ort-extended", "static-u8s8", "dynamic-u8"}
+    assert {c.name for c in report.candidates if not c.name.endswith("-repaired")} - {"normalized"} == expected
     assert all(c.reason for c in report.candidates)
     chain = report.stage("optimize", "passes")
     for facts in chain.facts["passes"]:  # none of them takes every model
@@ -126,3 +125,39 @@ def test_brought_model_is_judged_by_the_metric_of_its_problem(run: Run, home: Ho
     assert report.stage("accuracy", "static-u8s8").facts["change"]["metric"] == "r2"
     (parent,) = MlflowClient(home.mlflow_uri).search_runs(["1"], filter_string="tags.stage = 'pipeline'")
     assert {"quality.r2", "best.quality.r2"} <= parent.data.metrics.keys()
+
+
+CLICKS = """clicks (float[n,6] x) => (float[n,1] p) <float[6,1] w> {
+    z = MatMul(x, w)
+    p = Sigmoid(z)
+}"""
+
+
+@pytest.mark.slow
+def test_probability_of_two_classes_is_scored_as_the_winner_s_own_outputs(
+    run: Run, home: Home, tmp_path: Path, workspace: Callable[..., Workspace]
+) -> None:
+    """As scikit-learn scores them; a candidate that states too little, or of the other class, is refused."""
+    proto, rng = onnx_text.model(CLICKS), np.random.default_rng(0)
+    onnx.save(proto, tmp_path / "model.onnx")
+    x = rng.normal(size=(600, 6)).astype(np.float32)
+    (clicked,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    labels = (rng.random(600) < clicked[:, 0]).astype(int)
+    few = ("optimize=[]", "quantize=[]", "evaluate.min_accuracy=0.6")
+    report = run(brought(tmp_path / "model.onnx", {"x": x, "labels": labels}, *few))
+    assert report.verdict == "passed", report.reason
+    winner = home.store.path(next(c.artifact for c in report.candidates if c.name == report.winner and c.artifact))
+    stored, facts = report.stage("data").artifacts["test"], report.stage("evaluate").facts
+    test = read_npz_split(home.store.path(stored))
+    (p,) = ort.InferenceSession(winner).run(None, test.inputs)
+    assert facts["ranking"]["macro_roc_auc"] == pytest.approx(roc_auc_score(test.labels, p[:, 0]), abs=1e-6)
+    assert facts["calibration"]["before"]["log_loss"] == pytest.approx(log_loss(test.labels, p[:, 0]), rel=1e-5)
+    for factor, refused in ((1, set()), (0.1, {"min_sqnr_db"}), (-1, {"max_accuracy_drop", "max_ranking_drop"})):
+        damaged, out = onnx.load(winner), workspace(home.store)
+        onnx_text.extend(damaged, "{ t = Mul(z, k) }", 1, {"k": np.float32(factor)})
+        damaged.graph.node[-1].input[0] = "t"
+        onnx.save(damaged, out.folder / "damaged.onnx")
+        artifacts = {"golden": report.stage("train").artifacts["golden"], "test": stored}
+        judged = accuracy(AccuracyConfig(), out, model=out.store_file(out.folder / "damaged.onnx"), **artifacts)
+        assert refused <= (found := {check.name.removeprefix("accuracy.") for check in judged.failures}), found
+        assert bool(found) is bool(refused)

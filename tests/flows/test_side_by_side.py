@@ -146,8 +146,7 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
 
 
 @pytest.mark.parametrize(
-    ("kind", "number"),
-    [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.slow)],
+    ("kind", "number"), [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.slow)]
 )
 def test_signal_ends_all_work_of_stages(prefect_server: str, tmp_path: Path, kind: str, number: signal.Signals) -> None:
     process, worker = waiting_run(tmp_path, "make", runner={"kind": kind, "workers": 2})

@@ -88,6 +88,23 @@ def test_states_of_a_framework_s_model_are_inferred_and_exported(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["while", "scan", "cond", "cond of a batch"])
+def test_program_with_a_branch_or_a_loop_is_exported_or_refused_with_a_way_out(
+    form: str, tmp_path: Path, workspace: Callable[..., Workspace]
+) -> None:
+    """A branch by the sum of the samples is of one sample, in a batch of one."""
+    x = np.random.default_rng(0).standard_normal((40, 5, 8)).astype(np.float32)
+    np.savez(tmp_path / "samples.npz", x=x)
+    made = framework_models.program_with_control_flow(tmp_path, form, 1 if form == "cond" else None)
+    if form == "cond of a batch":
+        with pytest.raises(ConfigError, match=r"depends on the other samples of its batch\. Fix: .*batch of one"):
+            inferred(made, tmp_path / "samples.npz")
+        return
+    out, model = exported(inferred(made, tmp_path / "samples.npz")[1], workspace)
+    assert {"Loop", "Scan", "If"} & {node.op_type for node in onnx.load(out.path(model)).graph.node}
+
+
+@pytest.mark.slow
 def test_program_for_a_fixed_batch_keeps_it(tmp_path: Path, workspace: Callable[..., Workspace]) -> None:
     found, config = inferred(framework_models.exported_program(tmp_path, batch=2))
     assert found.notes["input image"] == f"float32 [2, 3, {SIZE}, {SIZE}]"

@@ -158,10 +158,7 @@ def test_connection_without_a_whole_head_is_ended(port: int, start: bytes) -> No
 
 @pytest.mark.parametrize(
     "start",
-    [
-        b"GET / HTTP/1.1\r\nlong: ",
-        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\ntrailer: ",
-    ],
+    [b"GET / HTTP/1.1\r\nlong: ", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\ntrailer: "],
     ids=["header", "trailer"],
 )
 def test_endless_header_ends_the_connection(port: int, start: bytes) -> None:

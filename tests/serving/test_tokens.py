@@ -82,11 +82,8 @@ def test_client_labels_its_own_requests_and_nobody_elses(tmp_path: Path, bundle:
         reader, opened = RequestLogReader(tmp_path / "log"), Bundle.open(bundle)
         wait_until(lambda: list(reader.feedback()), lambda entries: len(entries) == 3)
     (request,) = reader.requests(opened.digest[:12])
-    assert [(label.request_id, label.labels) for label in reader.feedback()] == [
-        ("bank/one", (0,)),
-        ("shop/one", (1,)),
-        ("one", (2,)),
-    ]
+    expected = [("bank/one", (0,)), ("shop/one", (1,)), ("one", (2,))]
+    assert [(label.request_id, label.labels) for label in reader.feedback()] == expected
     assert request.request_id == "shop/one"
     history = MonitorHistory.empty(len(feature_names(opened.contract.signature)))
     read = history.updated(reader, opened.digest[:12], opened.contract.signature)

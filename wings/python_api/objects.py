@@ -1,6 +1,7 @@
 """Models and samples that Python holds as objects, written as the files that a run takes."""
 
 import tempfile
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,10 @@ def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArra
     return {next(iter(names), ONLY_INPUT): as_array(batch)}
 
 
-TABLES = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet", ".jsonl": "read_json"}
+TABLES = {f".{name}": f"read_{name}" for name in ("csv", "parquet", "json")} | {
+    ".tsv": "read_csv",
+    ".jsonl": "read_json",
+}
 """Suffix of a table -> pandas' function that reads it."""
 DEFAULT_FUNCTION = "samples"
 KINDS = (
@@ -224,7 +228,7 @@ def read_samples(name: str) -> Any:
     """
     file, _, function = name.partition(":") if ".py:" in name else (name, "", DEFAULT_FUNCTION)
     path = Path(file)
-    suffix = path.suffix.lower()
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if not path.is_file() or suffix == ".npz":
         return None
     if suffix not in (".npy", ".py", *TABLES):
@@ -245,4 +249,16 @@ def _read_table(path: Path, suffix: str) -> Any:
     except ModuleNotFoundError as error:
         fix = "pip install pandas; the extra sklearn brings it, too"
         raise StageError(f"tables are read by pandas, which is not installed. Fix: {fix}") from error
-    return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))
+    if TABLES[suffix] != "read_csv":
+        return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))
+    with path.open("rb") as file:
+        encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
+    try:
+        names = ",".join(pd.read_csv(path, nrows=0, encoding=encoding))
+        separator = max(",;\t", key=names.count)
+        points = "." if separator == "," else ".,"
+        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding) for point in points]
+    except UnicodeError as error:
+        raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
+    table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
+    return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them

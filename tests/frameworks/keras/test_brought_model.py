@@ -177,8 +177,11 @@ def test_file_is_refused_with_the_way_out_when_keras_cannot_read_it(bring: Bring
     keras.Model(pixels, Mine()(pixels)).save(tmp_path / "custom.keras")
     (tmp_path / "broken.keras").write_bytes(b"no archive")
     for name in ("custom.keras", "broken.keras", "missing.keras"):
-        with pytest.raises(StageError, match=rf"{name}: Keras .* cannot read it.* train.kind: saved-model"):
+        with pytest.raises(StageError, match=rf"{name}: Keras .* cannot read it.* gauntlet run FOLDER --trust"):
             bring(KerasModel(model=tmp_path / name), {"input": PICTURES})
+    keras.Model(pixels, pixels).save_weights(tmp_path / "only.weights.h5")
+    with pytest.raises(StageError, match=r"No model config.* Fix: save the whole network: model\.save"):
+        bring(KerasModel(model=tmp_path / "only.weights.h5"), {"input": PICTURES})
     with pytest.raises(StageError, match=r"has no saved_model.pb"):
         bring(SavedModelFolder(model=tmp_path), {"input": PICTURES})
     with pytest.raises(StageError, match="is not a folder"):

@@ -153,11 +153,8 @@ def test_regressor_is_taken_without_labels_and_refused_with_them(fit: Fit, tmp_p
     config = brought(tmp_path / "ridge.skops", Ridge().fit(train.inputs["features"], train.labels))
     bare = {name: ArraySplit(split.inputs) for name, split in clouds().items()}
     signature = fit(bare, (), **config).facts.signature
-    assert (signature.primary_output, signature.outputs[0].name, signature.outputs[0].shape) == (
-        None,
-        "variable",
-        ("batch", 1),
-    )
+    expected = (None, "variable", ("batch", 1))
+    assert (signature.primary_output, signature.outputs[0].name, signature.outputs[0].shape) == expected
     with pytest.raises(StageError, match="names no classes, but the data has labels"):
         fit(clouds(), **config)
 

@@ -121,11 +121,8 @@ def test_pipeline_over_columns_of_several_types_passes_both_gates(exported, axes
     model = exported(fitted, table if axes == 1 else {name: column[:, None] for name, column in table.items()})
     for report in model.gates():
         report.raise_if_blocked()
-    assert [(i.name, i.dtype) for i in model.signature.inputs] == [
-        ("weight", "float32"),
-        ("age", "int64"),
-        ("colour", "str"),
-    ]
+    expected = [("weight", "float32"), ("age", "int64"), ("colour", "str")]
+    assert [(i.name, i.dtype) for i in model.signature.inputs] == expected
     assert {spec.shape for spec in model.signature.inputs} == {("batch", 1)[:axes]}
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.cluster import DBSCAN
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.manifold import Isomap
 from sklearn.neighbors import RadiusNeighborsClassifier
@@ -48,6 +49,7 @@ def test_export_has_the_same_bytes_when_repeated(exported) -> None:
     ("estimator", "message"),
     [
         (Isomap(n_components=2), r"skl2onnx cannot convert Isomap: .*supported_converters"),
+        (HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]), "categories of a Hist.* Fix: encode"),
         (RadiusNeighborsClassifier(3.0, outlier_label=0), r"outside the radius.*Fix: "),
         (DBSCAN(), "DBSCAN can neither predict nor transform"),
     ],

@@ -55,10 +55,7 @@ def test_source_in_the_code_folder_brings_what_it_imports_from_elsewhere(tmp_pat
     for name in ("__init__", "blocks", "unused"):
         (elsewhere / "far_package" / f"{name}.py").write_text("")
     paths = code_files(tmp_path, "nets:make")
-    assert {path.relative_to(tmp_path).as_posix() for path in paths if path.name != "METADATA"} == {
-        "nets.py",
-        "elsewhere/far_package/__init__.py",
-        "elsewhere/far_package/blocks.py",
-    }
+    expected = {"nets.py", "elsewhere/far_package/__init__.py", "elsewhere/far_package/blocks.py"}
+    assert {path.relative_to(tmp_path).as_posix() for path in paths if path.name != "METADATA"} == expected
     assert [path.parent.name.partition("-")[0] for path in paths if path.name == "METADATA"] == ["numpy"]
     assert source_files(tmp_path, "nets:make") == (tmp_path / "nets.py",)

@@ -174,10 +174,7 @@ def test_samples_of_image_files_are_known_again_as_arrays(tmp_path: Path, dtype:
 def test_samples_are_compared_by_the_names_of_their_inputs() -> None:
     a, b = np.arange(6).reshape(3, 2), np.arange(6, 12).reshape(3, 2)
     unused = np.zeros((3, 1))
-    assert shared_samples(ArraySplit({"a": a, "b": b}), ArraySplit({"unused": unused, "b": b, "a": a})) == [
-        (0, 0),
-        (1, 1),
-        (2, 2),
-    ]
+    expected = [(0, 0), (1, 1), (2, 2)]
+    assert shared_samples(ArraySplit({"a": a, "b": b}), ArraySplit({"unused": unused, "b": b, "a": a})) == expected
     assert shared_samples(ArraySplit({"a": a, "b": b}), ArraySplit({"a": b, "b": a})) == []
     assert shared_samples(ArraySplit({"a": a}), ArraySplit({"b": a})) == []

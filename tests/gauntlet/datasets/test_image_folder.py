@@ -49,21 +49,24 @@ def test_class_folders_are_split_in_proportion_when_they_are_not_split_yet(pictu
 def test_folders_of_splits_are_kept_and_the_missing_ones_are_taken_out_of_train(pictures: Write) -> None:
     root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
     splits = config(root).load().splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 32,
-        "validation": 4,
-        "calibration": 4,
-        "test": 40,
-    }
+    counts = {"train": 32, "validation": 4, "calibration": 4, "test": 40}
+    assert {name: len(split) for name, split in splits.items()} == counts
     assert all(file.startswith("test/") == (name == "test") for name, split in splits.items() for file in split.files)
     pictures("validation/cat", "validation/dog", "calibration/cat", "calibration/dog", count=3)
     splits = config(root).load().splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 40,
-        "validation": 6,
-        "calibration": 6,
-        "test": 40,
-    }
+    counts = {"train": 40, "validation": 6, "calibration": 6, "test": 40}
+    assert {name: len(split) for name, split in splits.items()} == counts
+
+
+@pytest.mark.parametrize("name", ["val", "valid"])
+def test_val_is_the_validation_split_or_without_another_the_test(pictures: Write, name: str) -> None:
+    root = pictures(f"train/{name}", "train/cat", f"{name}/{name}", f"{name}/cat", count=20)  # a class called so, too
+    dataset = config(root).load()
+    assert dataset.signature.labels == ("cat", name)
+    assert {file.partition("/")[0] for file in dataset.splits["test"].files} == {name}
+    pictures(f"test/{name}", "test/cat", count=3)
+    splits = config(root).load().splits
+    assert {split: len(splits[split]) for split in ("validation", "test")} == {"validation": 40, "test": 6}
 
 
 def test_test_pictures_alone_are_enough_when_nothing_is_to_be_trained(pictures: Write) -> None:

@@ -87,12 +87,8 @@ def test_one_file_is_divided_when_it_is_given_itself(tmp_path: Path) -> None:
     inputs, labels = np.arange(100.0)[:, None], np.arange(100) % 2
     np.savez(path, inputs=inputs, labels=labels)
     splits = config(path, layout="none").load().splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 60,
-        "validation": 10,
-        "calibration": 10,
-        "test": 20,
-    }
+    wanted = {"train": 60, "validation": 10, "calibration": 10, "test": 20}
+    assert {name: len(split) for name, split in splits.items()} == wanted
     for split in splits.values():
         assert np.array_equal(split.take(slice(None))["inputs"][:, 0] % 2, split.labels)
     assert config(path).files() == (path,)

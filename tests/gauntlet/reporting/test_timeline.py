@@ -84,10 +84,5 @@ def test_remarks_tell_what_the_columns_and_the_reason_do_not(passed):
 
 def test_flatten():
     values = {"a": {"b": [1, 2], "c": {}}, "d": [{"e": None}], "f": True, "g": []}
-    assert text_format.flatten(values) == [
-        ("a.b", "1, 2"),
-        ("a.c", "none"),
-        ("d.0.e", "none"),
-        ("f", "true"),
-        ("g", "none"),
-    ]
+    expected = [("a.b", "1, 2"), ("a.c", "none"), ("d.0.e", "none"), ("f", "true"), ("g", "none")]
+    assert text_format.flatten(values) == expected

@@ -106,12 +106,14 @@ def test_calls_fail_when_an_output_has_no_entry_a_sample() -> None:
     samples = np.ones((4, 3), np.float32)
     with pytest.raises(StageError, match=r"output 'y' has shape \(\) for 2 samples, not one entry per sample"):
         batched_inference(session, {"x": samples}).run(2)
-    assert batched_inference(session, {"x": samples[:, None]}).run(1)["y"].tolist() == [
-        3,
-        3,
-        3,
-        3,
-    ]  # the way out it names
+    whole = batched_inference(session, {"x": samples[:, None]}).run(1)["y"]
+    assert whole.tolist() == [3, 3, 3, 3]  # the way out it names
+
+
+def test_model_that_returns_no_tensor_is_refused() -> None:
+    model = onnx_text.model("pair (float[n,3] x) => (seq(float[n,3]) y) { y = SequenceConstruct(x, x) }")
+    with pytest.raises(StageError, match=r"no output is a tensor.* Fix: return one"):
+        batched_inference(open_session(model.SerializeToString()), {"x": np.ones((2, 3), np.float32)}).run(2)
 
 
 def test_outputs_that_change_their_length_from_call_to_call_are_padded() -> None:

@@ -16,14 +16,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.session_options import describe_sessions
 from gauntlet.runtime.engines.ort import OrtEngine, provider_failure
 from gauntlet.runtime.session import open_session
-from gauntlet.targets import (
-    ANY,
-    OrtCpu,
-    Target,
-    by_name,
-    default_targets,
-    environments,
-)
+from gauntlet.targets import ANY, OrtCpu, Target, by_name, default_targets, environments
 from gauntlet.targets.base import BaseTarget, unavailable_together
 
 MEMBERS = tuple(ANY.kinds().values())
@@ -158,12 +151,7 @@ def test_target_is_unavailable_when_its_python_cannot_be_started(tmp_path: Path)
 
 
 BLOCKS = "session.dynamic_block_base"
-ALL = OrtCpu(
-    threads=2,
-    memory_pattern=False,
-    inter_op_threads=1,
-    config_entries={BLOCKS: "4"},
-)
+ALL = OrtCpu(threads=2, memory_pattern=False, inter_op_threads=1, config_entries={BLOCKS: "4"})
 
 
 @pytest.fixture

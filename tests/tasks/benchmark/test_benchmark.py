@@ -72,11 +72,8 @@ def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) 
     facts = race({"middle": chain(8), "cheap": chain(1), "dear": chain(48)}).facts
     for batch_row in (0, 1):
         rows = {result.candidate: result.rows[batch_row] for result in facts.results}
-        assert {name: row.verdict for name, row in rows.items()} == {
-            "middle": "reference",
-            "cheap": "faster",
-            "dear": "slower",
-        }
+        expected = {"middle": "reference", "cheap": "faster", "dear": "slower"}
+        assert {name: row.verdict for name, row in rows.items()} == expected
         assert rows["cheap"].speedup_low > 1 > rows["dear"].speedup_high
         assert rows["middle"].speedup == 1
         assert rows["cheap"].median_ms < rows["middle"].median_ms < rows["dear"].median_ms

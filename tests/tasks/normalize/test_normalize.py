@@ -95,11 +95,8 @@ def test_newest_opset_in_use_limits_the_opset(workspace: Workspaces) -> None:
 def test_step_that_is_skipped_is_left_out(workspace: Workspaces) -> None:
     brought = Brought(workspace(), opset_12(), {"x": floats(10, 16)})
     report = brought.normalize(skip=["opset", "batch"])
-    assert (outcomes(report)["opset"], outcomes(report)["batch"], report.facts.opset_after) == (
-        "left out",
-        "left out",
-        12,
-    )
+    wanted = ("left out", "left out", 12)
+    assert (outcomes(report)["opset"], outcomes(report)["batch"], report.facts.opset_after) == wanted
     assert Signature.read(brought.result(report)).inputs[0].shape == (1, 16)
 
 

@@ -49,12 +49,10 @@ RECIPES = [*STATIC, *DYNAMIC, Float16()]
 
 def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
     assert len({r.name for r in RECIPES}) == len(RECIPES)
-    assert [r.name for r in (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8"))] == [
-        "static-u8s8",
-        "static-s8s8",
-        "dynamic-u8",
-        "dynamic-s8",
-    ]
+    expected = ["static-u8s8", "static-s8s8", "dynamic-u8", "dynamic-s8"]
+    assert [
+        r.name for r in (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8"))
+    ] == expected
     everything = StaticInt8(
         format="qoperator",
         per_channel=False,

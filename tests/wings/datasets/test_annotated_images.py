@@ -149,12 +149,8 @@ def test_data_stage_stores_files_and_boxes(coco: Written, workspace: Callable[..
 
 def test_sets_of_voc_are_the_splits(voc: Written) -> None:
     splits = voc(sets={"train": [0, 1, 2, 3, 4, 5, 6], "val": [7, 8], "test": [9, 10, 11]}).load().splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 6,
-        "validation": 2,
-        "calibration": 1,
-        "test": 3,
-    }
+    wanted = {"train": 6, "validation": 2, "calibration": 1, "test": 3}
+    assert {name: len(split) for name, split in splits.items()} == wanted
 
 
 def test_validation_set_of_voc_is_the_test_split_where_there_is_no_other(voc: Written) -> None:
@@ -244,12 +240,7 @@ def test_corrupt_annotations_are_left_out_when_allowed(coco: Written) -> None:
     ],
 )
 def test_corrupt_annotation_of_voc_stops_the_run_and_is_named(
-    voc: Written,
-    workspace: Callable[..., Workspace],
-    old: str,
-    new: str,
-    place: str,
-    reason: str,
+    voc: Written, workspace: Callable[..., Workspace], old: str, new: str, place: str, reason: str
 ) -> None:
     report = data(voc(old, new), workspace())
     assert "data.max_skipped" in {check.name for check in report.failures}

@@ -38,12 +38,8 @@ def test_cifar10_is_read_as_torchvision_reads_it_when_it_is_unpacked_or_not(cifa
     folder = cifar(unpack=unpack)
     before = sorted(folder.iterdir())
     dataset = Cifar(folder=folder, **SMALL).load()
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 90,
-        "validation": 20,
-        "calibration": 10,
-        "test": 30,
-    }
+    wanted = {"train": 90, "validation": 20, "calibration": 10, "test": 30}
+    assert {name: len(split) for name, split in dataset.splits.items()} == wanted
     assert tuple(dataset.splits) == SPLITS
     assert dataset.signature.labels == tuple(f"cifar10-class-{number:02}" for number in range(10))
     assert dataset.signature.inputs[0].shape == ("batch", 3, 32, 32)
@@ -79,12 +75,8 @@ def test_cifar_splits_are_disjoint_stratified_and_decided_by_the_seed(cifar: Wri
 
 def test_cifar_is_a_part_of_itself_when_a_quick_try_is_wanted(cifar: Write) -> None:
     splits = Cifar(folder=cifar(), train_images=40, test_images=10, **SMALL).load().splits
-    assert {name: np.bincount(split.labels).tolist() for name, split in splits.items()} == {
-        "train": [4] * 10,
-        "validation": [2] * 10,
-        "calibration": [1] * 10,
-        "test": [1] * 10,
-    }
+    wanted = {"train": [4] * 10, "validation": [2] * 10, "calibration": [1] * 10, "test": [1] * 10}
+    assert {name: np.bincount(split.labels).tolist() for name, split in splits.items()} == wanted
 
 
 def test_cifar_is_the_same_when_saved_and_read_and_in_the_other_layout(

@@ -85,11 +85,8 @@ def test_gate_warns_of_what_is_missing_and_of_a_noisy_machine(workspace: Callabl
     assert (absent.name, absent.value) == ("remote.absent_targets", 1)
     assert absent.detail == "openvino-f32-on-gpu: no worker of the work pool 'gpu' is alive"
     assert "gauntlet worker --pool" in absent.remedy
-    assert (failed.name, failed.value, failed.detail) == (
-        "remote.failed_targets",
-        1,
-        "ort-cpu-on-shelf: its worker was lost",
-    )
+    wanted = ("remote.failed_targets", 1, "ort-cpu-on-shelf: its worker was lost")
+    assert (failed.name, failed.value, failed.detail) == wanted
     assert {check.severity for check in report.checks} == {"warning"}
     assert report.timed  # never served from the cache
     assert report.artifacts == {"rows_ort-cpu-nospin-on-jetson": ROWS}

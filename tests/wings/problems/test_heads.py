@@ -113,7 +113,7 @@ def test_labels_of_heads_stay_with_their_samples(tmp_path: Path) -> None:
         stored = read_npz_split(split.save(tmp_path, name))
         assert [price[tuple(x)] for x in stored.inputs["x"]] == stored.heads["price"].tolist()
     np.savez(tmp_path / "samples.npz", x=arrays["x"], labels_price=arrays["labels_price"])
-    with pytest.raises(StageError, match=r"labels_price without labels. Fix:"):
+    with pytest.raises(StageError, match=r"labels_price without labels. Fix: rename .* train.primary_output"):
         NpzArrays(path=tmp_path / "samples.npz").load()
 
 

@@ -138,6 +138,11 @@ def test_what_is_no_model_is_one_error(store: Store) -> None:
         ("x.tsv", lambda path: TABLE.to_csv(path, index=False, sep="\t")),
         ("x.parquet", TABLE.to_parquet),
         ("x.jsonl", lambda path: TABLE.to_json(path, orient="records", lines=True)),
+        ("x.json", lambda path: TABLE.to_json(path, orient="records")),
+        ("x.csv.gz", lambda path: TABLE.to_csv(path, index=False)),
+        ("x.csv", lambda path: TABLE.to_csv(path, index=False, sep=";")),
+        ("x.csv", lambda path: TABLE.to_csv(path, sep=";", decimal=",", encoding="utf-8-sig")),
+        ("x.csv", lambda path: TABLE.to_csv(path, index=False, sep="\t", encoding="utf-16")),
         ("x.npy", lambda path: np.save(path, X)),
     ],
 )
@@ -230,6 +235,7 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
             r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
         ),
         ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid"),
+        ("bad.csv", "bad.csv: it is no text in UTF-8. Fix: save it as UTF-8"),
         ("bad.npy", "bad.npy: cannot be read: ValueError"),
         ("loads.py", "loads.py: loads:samples: loads has no function 'samples'"),
         ("fails.py:broken", "fails.py:broken: cannot be read: RuntimeError: no data here"),
@@ -239,6 +245,7 @@ def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Pa
     for file in ("x.docx", "bad.parquet", "bad.npy", "loads.py"):
         (tmp_path / file).write_text("x = 1")
     (tmp_path / "fails.py").write_text(LOADER)
+    (tmp_path / "bad.csv").write_text("Größe\n1\n", encoding="latin-1")
     with pytest.raises(ConfigError, match=message) as error:
         samples_file(f"{tmp_path}/{name}", model, store)
     assert "\n" not in str(error.value)

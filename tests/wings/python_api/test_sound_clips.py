@@ -43,8 +43,7 @@ def stored(folder: Path, model: str, **options: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("declared", "shape"),
-    [("800", (40, 800)), ("t", (40, 800)), ("1, 1000", (40, 1, 1000)), ("t, 1", (40, 800, 1))],
+    ("declared", "shape"), [("800", (40, 800)), ("t", (40, 800)), ("1, 1000", (40, 1, 1000)), ("t, 1", (40, 800, 1))]
 )
 def test_clips_have_the_shape_of_the_input(folder: Path, tmp_path: Path, declared: str, shape: tuple[int, ...]) -> None:
     arrays = stored(folder, model(tmp_path / "m.onnx", declared))

@@ -180,11 +180,8 @@ def test_every_size_and_the_mix_have_a_verdict(race: Callable[..., Report[SizesF
     assert mix.verdict == "faster"
     assert mix.reference_ms == sum(part.reference_ms for part in parts)
     assert not report.failures
-    assert [row[:2] for row in report.facts.section().rows] == [
-        ("of the data", "2"),
-        ("t=256", "1"),
-        ("a call of each", ""),
-    ]
+    expected = [("of the data", "2"), ("t=256", "1"), ("a call of each", "")]
+    assert [row[:2] for row in report.facts.section().rows] == expected
 
 
 def test_winner_that_is_slower_in_the_mix_fails(race: Callable[..., Report[SizesFacts]]) -> None:

@@ -57,11 +57,7 @@ def test_suspended_flow_run_waits_for_a_person_and_does_what_they_enter(
         assert state_after(prefect.read_flow_run(run.id)) == ("Completed" if approved else "Failed")
     _, answer, *_ = Ledger.of(tmp_path / "home", model).entries()
     verb = "approved" if approved else "refused"
-    assert (answer.op, answer.cause, answer.why) == (
-        "promote" if approved else "refuse",
-        f"{verb} by bert",
-        "tried it",
-    )
+    assert (answer.op, answer.cause, answer.why) == ("promote" if approved else "refuse", f"{verb} by bert", "tried it")
 
 
 def state_after(run: FlowRun) -> str:
