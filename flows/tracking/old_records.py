@@ -38,9 +38,9 @@ def remove_records(home: Home, removed: Collection[str], *, dry_run: bool = Fals
 
     marked = {run_of[name] for name, record in records.items() if REMOVED in record.data.tags}
     old = gone = marked.union(removed) - {run_of[name] for name in moved}
-    needs = {name: _linked(folders[name]) for name in records}
+    needs: dict[str, set[str | None]] = {name: _linked(folders[name]) for name in records}
     for name, record in records.items():
-        outputs = {output.model_id for output in record.outputs.model_outputs}
+        outputs = {output.model_id for output in record.outputs.model_outputs} if record.outputs else set()
         needs[name] |= {models[model].source_run_id for model in outputs & models.keys()}
     registered = {version.run_id for version in client.search_model_versions()}
     while stay := gone & {
@@ -66,7 +66,7 @@ def _path(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path))
 
 
-def _linked(folder: Path) -> set[str]:
+def _linked(folder: Path) -> set[str | None]:
     """Return the runs whose files the links among a run's files name."""
     links = [json.loads(file.read_bytes())["uri"] for file in folder.rglob("*.link.json")]
     return {uri.split("/")[1] for uri in links if uri.startswith("runs:/")}
