@@ -51,14 +51,15 @@ def remove_records(home: Home, removed: Collection[str], *, dry_run: bool = Fals
     lost_models = [model for model in models.values() if model.source_run_id in lost]
     places = [*(folders[name] for name in lost), *(_path(model.artifact_location) for model in lost_models)]
     freed = sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file())
-    if lost and not dry_run:
+    if not dry_run:
         for name in (name for name in records if run_of[name] in old - gone):
             client.set_tag(name, REMOVED, "true")
         for model in lost_models:
             client.delete_logged_model(model.model_id)
         for name in lost:
             client.delete_run(name)
-        _collect(home.mlflow_uri, lost)
+        if lost:
+            _collect(home.mlflow_uri, lost)
     return freed
 
 

@@ -229,6 +229,7 @@ def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs
     home: Home, client: MlflowClient, three: list[int], tmp_path: Path
 ) -> None:
     assert main(["clean", "--keep-runs", "1", "--dry-run"]) == 0
+    assert main(["clean", "--keep-runs", "2"]) == 0  # run-1, which has what run-3 links to
     assert bytes_of(home) == three[-1]
     assert main(["clean", "--keep-runs", "1"]) == 0
     assert three[-1] - bytes_of(home) == three[1] - three[0] >= OWN_BYTES
