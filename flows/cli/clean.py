@@ -7,6 +7,7 @@ from flows.cli.shared import counted
 from flows.record.cleanup import plan_cleanup
 from flows.record.home import Home
 from flows.record.locks import locked
+from flows.tracking.old_records import remove_records
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import size
 
@@ -28,8 +29,10 @@ def clean_home(options: argparse.Namespace) -> int:
     with locked(home.in_use, on_wait=refuse):
         cleanup = plan_cleanup(home, options.keep_runs, options.older_than)
         text = summary(options, cleanup)
-        if not options.dry_run:
+        in_mlflow = remove_records(home, [run.name for run in cleanup.runs], dry_run=options.dry_run)
+        if not options.dry_run:  # last: what is killed is found again by the folders of the runs
             cleanup.remove()
+    text += f", and {size(in_mlflow)} in MLflow" if in_mlflow else ""
     print(text)  # noqa: T201
     if cleanup.unsent:
         names = ", ".join(run.name for run in cleanup.unsent)

@@ -49,14 +49,14 @@ def still_holds(
     """Return whether a quick race of the reference and the fastest candidate agrees with an earlier race.
 
     Its control must be within the limit, as that of the earlier one was, and the intervals of the candidate's speed-up
-    overlap at the first batch size.
+    overlap at the first batch size. Its processes are not restarted: the `resolution` covers what they differ by.
     """
     worth_it = config.rounds > QUICK_ROUNDS and known.threads == config.default_threads
     if not (worth_it and known.aa_deviation <= config.max_aa_deviation):
         return False
     fastest = max((r for r in known.results if r.rows), key=lambda r: r.rows[0].speedup)
     then = fastest.rows[0]
-    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=(then.batch,))
+    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=(then.batch,), restart_processes=False)
     raced = {name: models[name] for name in (known.reference, fastest.candidate)}
     facts = benchmark(quick, workspace, models=raced, golden=golden, objective=objective).facts
     now = next((row for row in facts.result(fastest.candidate).rows if row.target == then.target), None)

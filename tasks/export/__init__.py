@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def _completed(proto: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     files = operator_libraries() if own else ()
     libraries = tuple(OperatorLibrary(name=path.name, sha256=sha256_of([path])) for path in files)
     signature.replace(operator_libraries=libraries).write(proto)
-    proto.producer_name = "onnx-gauntlet"
+    proto.producer_name, proto.producer_version = "onnx-gauntlet", version("onnx-gauntlet")
     proto.ir_version = min(proto.ir_version, supported_ir_version())
     return proto
 

@@ -16,8 +16,8 @@ from flows.record.home import Home
 @fails_with_its_reason
 def run_model_or_preset(
     model: str,
-    data: str | None = None,
-    labels: str | None = None,
+    data: str = "",
+    labels: str = "",
     settings: tuple[str, ...] = (),
     *,
     fresh: bool = False,

@@ -1,10 +1,10 @@
 """If nodes whose condition is a constant, replaced by the branch that is taken."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import numpy_helper
 
 from gauntlet.onnx_model.graph import all_nodes, constants, inferred_shapes
@@ -55,25 +55,17 @@ def _fold_known_sizes(proto: onnx.ModelProto) -> None:
 
 
 def _fold(proto: onnx.ModelProto) -> None:
+    """Fold constants as onnxscript does, with the shapes that ONNX infers."""
+    from onnx_ir.passes import PassResult
     from onnxscript.optimizer import fold_constants_ir
+
+    def fold(model: Any) -> Any:
+        return PassResult(model, modified=bool(fold_constants_ir(model, onnx_shape_inference=True).modified))
 
     logger = logging.getLogger("onnxscript.optimizer")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns of every node that it leaves as it is
     try:
-        run_passes(proto, _FoldConstants(fold_constants_ir))
+        run_passes(proto, fold)
     finally:
         logger.setLevel(level)
-
-
-class _FoldConstants(ir.passes.InPlacePass):
-    """onnxscript's constant folding, with the shapes that ONNX infers."""
-
-    def __init__(self, fold: object) -> None:
-        super().__init__()
-        self.fold = fold
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Fold the model's constants in place."""
-        result = self.fold(model, onnx_shape_inference=True)  # type: ignore[operator]
-        return ir.passes.PassResult(model, modified=bool(result.modified))

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 
 import onnx
-from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.normalization.order import run_passes
@@ -11,6 +10,8 @@ from gauntlet.onnx_model.normalization.order import run_passes
 
 def lift_constants(proto: onnx.ModelProto) -> str:
     """Turn Constant nodes into initializers, in inner graphs as well; those that are outputs of a graph stay."""
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
     before = _constant_nodes(proto)
     if not before or not run_passes(proto, LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)):
         return ""

@@ -1,16 +1,16 @@
 """Topological order of the nodes, in the graph and in the graphs inside it."""
 
+from typing import Any
+
 import onnx
-import onnx_ir as ir
-from onnx_ir.passes.common import TopologicalSortPass
 
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.graph import all_graphs, node_label
 from gauntlet.onnx_model.model_file import bodies
 
 
-def run_passes(proto: onnx.ModelProto, *passes: ir.passes.PassBase, always: bool = False) -> bool:
-    """Run the passes in this order, and return whether one changed the model, which is then changed in place.
+def run_passes(proto: onnx.ModelProto, *passes: Any, always: bool = False) -> bool:
+    """Run onnx_ir's passes in this order, and return whether one changed the model, which is then changed in place.
 
     With `always`, the model is taken over whatever they say: some do not notice changes of inner graphs.
 
@@ -19,6 +19,8 @@ def run_passes(proto: onnx.ModelProto, *passes: ir.passes.PassBase, always: bool
     """
     if proto.training_info or any(graph.sparse_initializer for graph in all_graphs(proto.graph)):
         raise StageError("the model has sparse weights or training information, which onnx_ir does not keep")
+    import onnx_ir as ir  # it imports sympy, which takes a second
+
     try:
         model = ir.from_proto(proto)
     except Exception as error:  # it wraps whatever it meets
@@ -61,5 +63,7 @@ def sort_nodes(proto: onnx.ModelProto) -> str:
     node = first_unsorted(proto.graph)
     if node is None:
         return ""
+    from onnx_ir.passes.common import TopologicalSortPass
+
     run_passes(proto, TopologicalSortPass(), always=True)
     return f"sorted the nodes: {node_label(node)} came before a node that it reads from"

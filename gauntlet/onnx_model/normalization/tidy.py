@@ -4,7 +4,6 @@ from collections import Counter
 
 import onnx
 import onnx.inliner
-from onnx_ir.passes.common import NameFixPass, RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_graphs, all_nodes, replace_model
@@ -13,6 +12,8 @@ from gauntlet.onnx_model.normalization.order import run_passes
 
 def remove_unused(proto: onnx.ModelProto) -> str:
     """Remove nodes, initializers and functions that no output depends on."""
+    from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
+
     before = _parts(proto)
     if not run_passes(proto, RemoveUnusedNodesPass(), RemoveUnusedFunctionsPass()):  # type: ignore[no-untyped-call]
         return ""
@@ -33,6 +34,8 @@ def _parts(proto: onnx.ModelProto) -> Counter[str]:
 
 def make_names_unique(proto: onnx.ModelProto) -> str:
     """Give every node a name of its own, and rename values that hide another of the same name."""
+    from onnx_ir.passes.common import NameFixPass
+
     unnamed, repeated = unclear_node_names(proto)
     values = _value_names(proto)
     if not run_passes(proto, NameFixPass()):

@@ -1,6 +1,10 @@
-"""MLflow gets each content once from a home: a second run links to it, and what the server has lost is sent again."""
+"""MLflow gets each content once from a home: a second run links to it, and what the server has lost is sent again.
+
+`gauntlet clean` takes removed runs out of MLflow, with their files, as far as nothing else needs them.
+"""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,15 +13,18 @@ import onnx_text
 import pytest
 from mlflow import MlflowClient
 
+from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
 from flows.servers.database_templates import copy_template
+from flows.tracking.old_records import REMOVED, remove_records
 from flows.tracking.sender import PARENT, Sender
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 
 Journaled = tuple[Sender, Journal]
 CPU = ["CPUExecutionProvider"]
+OWN_BYTES = 100_000
 
 
 @pytest.fixture
@@ -194,3 +201,55 @@ def test_model_that_another_home_has_sent_is_linked(
     assert found.source_run_id == run_of(client, "run-of-home")
     [output] = client.get_run(run_of(client, "run-of-another")).outputs.model_outputs
     assert output.model_id == found.model_id
+
+
+def bytes_of(home: Home) -> int:
+    return sum(file.stat().st_size for file in home.root.glob("mlartifacts/**/*") if file.is_file())
+
+
+@pytest.fixture
+def three(home: Home, begin: Callable[..., Journaled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Three runs, each with a file of its own; run-3 links to a file and the model of run-1. The bytes after each."""
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    model, sizes = stored_model(home, tmp_path), []
+    for name in ("run-1", "run-2", "run-3"):
+        sender, journal = begin(name)
+        (tmp_path / "own.npz").write_bytes(name.encode() * OWN_BYTES)
+        send_artifact(journal, home, home.store.put(tmp_path / "own.npz"), "artifacts/own")
+        if name != "run-2":
+            send_artifact(journal, home, model, "artifacts/model")
+            journal.append("start", run="fp32", name=f"{name}-fp32", tags={"stage": "candidate"})
+            send_model(journal, home, model, "fp32")
+        assert sender.send()
+        sizes.append(bytes_of(home))
+    return sizes
+
+
+def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs_them(
+    home: Home, client: MlflowClient, three: list[int], tmp_path: Path
+) -> None:
+    assert main(["clean", "--keep-runs", "1", "--dry-run"]) == 0
+    assert main(["clean", "--keep-runs", "2"]) == 0  # run-1, which has what run-3 links to
+    assert bytes_of(home) == three[-1]
+    assert main(["clean", "--keep-runs", "1"]) == 0
+    assert three[-1] - bytes_of(home) == three[1] - three[0] >= OWN_BYTES
+    first = run_of(client, "run-1")
+    assert client.get_run(first).data.tags[REMOVED] == "true"
+    assert Path(client.download_artifacts(first, "artifacts/model/model.onnx", str(tmp_path))).exists()
+    [output] = client.get_run(run_of(client, "run-3-fp32")).outputs.model_outputs
+    assert [*home.root.glob(f"mlartifacts/**/{output.model_id}/artifacts/model.onnx")]
+    assert main(["clean", "--keep-runs", "0"]) == 0
+    assert bytes_of(home) == 0
+
+
+def test_run_of_a_registered_model_and_files_of_a_copied_home_stay(
+    home: Home, client: MlflowClient, three: list[int], tmp_path: Path
+) -> None:
+    names = ["run-1", "run-2", "run-3"]
+    shutil.copytree(home.root, tmp_path / "copy")
+    assert remove_records(Home(tmp_path / "copy"), names) == 0
+    assert remove_records(home, names, dry_run=True) == three[-1]
+    client.create_registered_model("digits")
+    run = run_of(client, "run-2")
+    client.create_model_version("digits", f"runs:/{run}/artifacts/own", run)
+    assert remove_records(home, names) == three[-1] - (three[1] - three[0])

@@ -31,6 +31,7 @@ def test_form_has_five_fields_that_are_words_and_each_is_described() -> None:
     fields = parameter_schema(run_model_or_preset.fn).properties
     assert [*fields] == ["model", "data", "labels", "settings", "fresh"]
     assert all(field.get("description") for field in fields.values())
+    assert {fields[name].get("type") for name in ("model", "data", "labels")} == {"string"}  # each a line to type in
     file = Path(model_flow.__file__).with_name("prefect.yaml")
     [deployment] = yaml.safe_load(file.read_text())["deployments"]
     assert deployment["entrypoint"] == "wings/first_steps/model_flow.py:run_model_or_preset"
