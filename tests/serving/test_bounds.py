@@ -21,6 +21,7 @@ from serving.body import HeldBodies
 from serving.errors import Overloaded
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
+from serving.settings import Limits
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
 
@@ -103,6 +104,7 @@ def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png
 
 
 def test_bodies_of_requests_in_progress_are_bounded_together() -> None:
+    assert HeldBodies.of(Limits()).max_bytes == 512_000_000
     held = HeldBodies(100)
     with held.request() as first, held.request() as second:
         first(60)
