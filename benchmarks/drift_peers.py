@@ -4,10 +4,11 @@
 
 Each library is installed into an environment of its own in the folder ENVIRONMENTS, with the versions below, and is
 asked as its documentation shows it: windows of 1,000 requests, one after the other, against a reference. Evidently
-chooses other tests above 1,000 rows of reference, so it has 1,000 and 10,000; NannyML has 10 chunks, 10,000. The
-monitor has the 2,000 that `package` keeps by default, and is looked at after every request, without labels. Undisturbed
-streams have 10,000 requests. The changes are those of drifting_digits.py at severity 1, after 2,000 requests; 4,000
-more follow. Evidently takes long, so it has fewer of the streams. Prints a table.
+chooses other tests above 1,000 rows of reference, so it has 1,000 and 10,000; NannyML has 10 chunks, 10,000, each a
+day. The monitor has the 2,000 that `package` keeps by default, of all these days, and is looked at after every request,
+without labels, with its default of a daily cycle and without. Undisturbed streams have 10,000 requests, 1,000 a day,
+which are independent or depend on each other. The changes are those of drifting_digits.py at severity 1, after 2,000
+independent requests; 4,000 more follow. Evidently takes long, so it has fewer of the streams. Prints a table.
 """
 
 import json
@@ -23,9 +24,22 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import psutil
-from drifting_digits import CORRUPTIONS, NAMES, Stream, alarm_of, label_shift, population, stream
+from drifting_digits import (
+    CORRUPTIONS,
+    DRAWS,
+    LIMITS,
+    NAMES,
+    PER_DAY,
+    Stream,
+    alarm_of,
+    label_shift,
+    population,
+    stream,
+)
 from results import Figure, Measured, conclude, script_parser
 
+from wings.lifecycle.library.monitoring.judged_samples import HOUR_S
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
 
 WINDOW, SAMPLES, SEVERITY = 1_000, 10_000, 1
@@ -37,7 +51,7 @@ PINS = {"evidently": ("evidently==0.7.23", "pandas<3"), "nannyml": ("nannyml==0.
 """Both import what newer versions of pandas lack; NannyML does not name statsmodels, which it imports."""
 TITLES = {"evidently": "Evidently", "nannyml": "NannyML"}
 NO_TELEMETRY = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1"}
-NO_CHANGE = "no change"
+WAYS = {"gauntlet monitor": MonitorLimits(), "gauntlet monitor --season-h 0": LIMITS}
 
 
 @dataclass(frozen=True)
@@ -102,7 +116,10 @@ def first(told: Sequence[bool]) -> int | None:
 
 def drawn(streams: int, repeats: int) -> dict[str, list[Stream]]:
     """Return the streams by what changes in them."""
-    found = {NO_CHANGE: [stream(seed, SAMPLES, reference=LARGE) for seed in range(streams)]}
+    found = {
+        name: [stream(seed, SAMPLES, reference=LARGE, draws=draws) for seed in range(streams)]
+        for name, draws in DRAWS.items()
+    }
     changes: dict[str, dict[str, Any]] = {name: {"after": population(name, SEVERITY)} for name in CORRUPTIONS}
     changes["label shift"] = {"weights": label_shift(SEVERITY)}
     for name, how in sorted(changes.items()):
@@ -112,28 +129,28 @@ def drawn(streams: int, repeats: int) -> dict[str, list[Stream]]:
     return found
 
 
-def ours(streams: Mapping[str, Sequence[Stream]]) -> dict[str, list[int | None]]:
+def ours(streams: Mapping[str, Sequence[Stream]], limits: MonitorLimits) -> dict[str, list[int | None]]:
     """Return the request of the monitor's first alarm for each stream."""
 
     def shorter(one: Stream) -> Stream:
-        known, wrong = one.reference.features[:OURS], one.reference.wrong
-        return replace(one, reference=MonitoringReference(NAMES, known, None if wrong is None else wrong[:OURS]))
+        known, wrong = one.reference.features[:: LARGE // OURS], one.reference.wrong
+        times = one.history.times * 24 * HOUR_S / PER_DAY
+        reference = MonitoringReference(NAMES, known, None if wrong is None else wrong[:: LARGE // OURS])
+        return replace(one, reference=reference, history=replace(one.history, times=times))
 
-    return {name: [alarm_of(shorter(one)) for one in some] for name, some in streams.items()}
+    return {name: [alarm_of(shorter(one), limits) for one in some] for name, some in streams.items()}
 
 
 def theirs(python: Path, peer: Peer, streams: Mapping[str, Sequence[Stream]]) -> dict[str, dict[str, list[int | None]]]:
     """Return the same for each criterion of a library."""
-    counts = {name: peer.streams if name == NO_CHANGE else len(some) for name, some in streams.items()}
-    alike = [name for name in streams if name != NO_CHANGE]
-    undisturbed = looks(python, peer, streams[NO_CHANGE][: peer.streams])
-    changed = looks(python, peer, [one for name in alike for one in streams[name]])
-    found = {}
-    for criterion, told in undisturbed.items():
-        rest = iter(changed[criterion])
-        alarms = {NO_CHANGE: [first(one) for one in told]}
-        alarms |= {name: [first(next(rest)) for _ in range(counts[name])] for name in alike}
-        found[f"{peer.name}: {criterion}"] = alarms
+    some = {name: those[: peer.streams] if name in DRAWS else those for name, those in streams.items()}
+    found: dict[str, dict[str, list[int | None]]] = {}
+    for chosen in (DRAWS, some.keys() - DRAWS.keys()):
+        names = [name for name in some if name in chosen]
+        for criterion, told in looks(python, peer, [one for name in names for one in some[name]]).items():
+            rest = iter(told)
+            alarms = {name: [first(next(rest)) for _ in some[name]] for name in names}
+            found.setdefault(f"{peer.name}: {criterion}", {}).update(alarms)
     return found
 
 
@@ -148,7 +165,7 @@ def compare(folder: Path, streams: int, evidently_streams: int, repeats: int) ->
     asked = drawn(streams, repeats)
     with ThreadPoolExecutor(len(peers)) as pool:
         waiting = [pool.submit(theirs, pythons[peer.library], peer, asked) for peer in peers]
-        found = {f"gauntlet monitor, reference {OURS:,}": ours(asked)}
+        found = {f"{name}, reference {OURS:,}": ours(asked, limits) for name, limits in WAYS.items()}
         for one in waiting:
             found |= one.result()
     return measured(found, repeats)
@@ -158,26 +175,26 @@ def measured(found: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: i
     """Return the table: one row for each way to watch."""
     rows, figures = list[tuple[str, ...]](), list[Figure]()
     for place, (name, alarms) in enumerate(found.items()):
-        quiet, changed = alarms[NO_CHANGE], [Delay.of(some) for what, some in alarms.items() if what != NO_CHANGE]
-        false = sum(at is not None for at in quiet)
+        changed = [Delay.of(some) for what, some in alarms.items() if what not in DRAWS]
+        false = {what: sum(at is not None for at in alarms[what]) for what in DRAWS}
         noticed, late = sum(one.noticed for one in changed), float(np.mean([one.samples for one in changed]))
-        rows.append((name, f"{false} of {len(quiet)}", *map(str, changed)))
-        ever = Figure.at_most(
-            f"{name}: undisturbed streams that ever alarm", round(100 * false / len(quiet), 1), MAX_ALARMS, "%"
-        )
+        rows.append((name, *(f"{false[what]} of {len(alarms[what])}" for what in false), *map(str, changed)))
+        for what, count in false.items():
+            share = round(100 * count / len(alarms[what]), 1)
+            ever = Figure.at_most(f"{name}: undisturbed streams that ever alarm, {what}", share, MAX_ALARMS, "%")
+            figures.append(ever if place == 0 else ever.replace(goal="", met=None))
         figures += [
-            ever if place == 0 else ever.replace(goal="", met=None),
             Figure(name=f"{name}: mean delay, changes not noticed as {AFTER:,}", value=round(late), unit="requests"),
             Figure(name=f"{name}: changes noticed", value=noticed, unit=f"of {repeats * len(changed)}"),
         ]
-    changes_asked = [name for name in next(iter(found.values())) if name != NO_CHANGE]
+    changes_asked = [name for name in next(iter(found.values())) if name not in DRAWS]
     return Measured(
         "The monitor beside Evidently and NannyML with their defaults, on the same streams",
         f"streams of {SAMPLES:,} requests without a change; {repeats} streams for each change at severity {SEVERITY}, "
         f"{AFTER:,} requests after it; the libraries look at windows of {WINDOW:,}, so their delay is at least that; "
         f"mean delay in requests, in brackets how many streams are noticed; load {psutil.getloadavg()[0]:.0f}",
         tuple(figures),
-        ("way to watch", "undisturbed streams that ever alarm", *changes_asked),
+        ("way to watch", *(f"alarms, {what}" for what in DRAWS), *changes_asked),
         rows,
     )
 

@@ -11,6 +11,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
+from scipy.signal import lfilter
+from scipy.special import ndtr
 
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 from gauntlet.request_log.input_statistics import input_statistics
@@ -31,6 +33,10 @@ SIGNATURE = Signature(
 )
 NAMES = feature_names(SIGNATURE)
 LIMITS = MonitorLimits(season_h=0)
+PER_DAY = 1_000
+Places = npt.NDArray[np.int64]
+Draws = Callable[[np.random.Generator, int], Places]
+"""Takes a source of noise and a count; returns samples of the population."""
 Corruption = Callable[[Images, int, np.random.Generator], npt.NDArray[np.floating]]
 """Takes images of shape (n, 8, 8), 0 to 1, a severity, and a source of noise."""
 
@@ -114,6 +120,42 @@ def population(corruption: str = "", severity: int = 0) -> Population:
     return Population(features, truth)
 
 
+def _places(by: str, shares: Floats) -> Places:
+    """Return samples of the population by their share, 0 to 1, of the order of a feature."""
+    order = np.argsort(population().features[:, NAMES.index(by)], kind="stable")
+    return np.asarray(order[(shares * len(order)).astype(int)])
+
+
+def independent(random: np.random.Generator, count: int) -> Places:
+    """Draw with replacement."""
+    return random.integers(0, len(population().truth), count)
+
+
+def autoregressive(random: np.random.Generator, count: int) -> Places:
+    """Draw images whose brightness is like that of the one before, with a coefficient of 0.6."""
+    return _places("brightness", ndtr(lfilter([0.8], [1.0, -0.6], random.normal(size=count))))
+
+
+def bursts(random: np.random.Generator, count: int) -> Places:
+    """Draw users who each send four images of one class in a row."""
+    users = np.repeat(random.integers(0, CLASSES, -(-count // 4)), 4)[:count]
+    return _places(PREDICTED, (users + random.random(count)) / CLASSES)
+
+
+def daily(random: np.random.Generator, count: int) -> Places:
+    """Draw images whose brightness follows the hour, by half a standard deviation, 1,000 a day."""
+    hours = np.sin(2 * np.pi * np.arange(count) / PER_DAY)
+    return _places("brightness", ndtr((0.5 * hours + random.normal(size=count)) / np.sqrt(1 + 0.5**2 / 2)))
+
+
+DRAWS: Mapping[str, Draws] = {
+    "independent": independent,
+    "autoregressive, coefficient 0.6": autoregressive,
+    "four of one class in a row": bursts,
+    "daily cycle of half a deviation": daily,
+}
+
+
 def stream(
     seed: int,
     samples: int,
@@ -123,15 +165,16 @@ def stream(
     weights: Floats | None = None,
     reference: int = 500,
     labeled: float = 0.0,
+    draws: Draws = independent,
 ) -> Stream:
     """Draw a reference and a stream that comes from another population, or with other weights, after a change.
 
-    `labeled` is the share of samples whose label arrives.
+    `labeled` is the share of samples whose label arrives, `draws` how samples follow each other before the change.
     """
     random, before = np.random.default_rng(seed), population()
     after, changed = after or before, samples if changed is None else changed
-    known = random.integers(0, len(before.truth), reference)
-    first = random.integers(0, len(before.truth), changed)
+    known = draws(random, reference)
+    first = draws(random, changed)
     rest = random.choice(len(after.truth), samples - changed, p=weights)
     features = np.concatenate([before.features[first], after.features[rest]])
     wrong = np.concatenate([before.wrong[first], after.wrong[rest]])
@@ -162,9 +205,9 @@ def concept_drift(severity: int) -> Population:
     return Population(usual.features, np.where(changed, (usual.truth + 1) % CLASSES, usual.truth))
 
 
-def alarm_of(one: Stream) -> int | None:
+def alarm_of(one: Stream, limits: MonitorLimits = LIMITS) -> int | None:
     """Return the sample or label of the first alarm of any of the monitor's tests; None where there is none."""
-    evidence = gather(one.history, one.reference, LIMITS)
+    evidence = gather(one.history, one.reference, limits)
     found = [wealth.first_above(evidence.level) for wealth in evidence.features if wealth is not None]
     if evidence.risk is not None:
         label = evidence.risk.first_above(evidence.risk_level)

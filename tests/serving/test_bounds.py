@@ -21,6 +21,7 @@ from serving.body import HeldBodies
 from serving.errors import Overloaded
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
+from serving.settings import Limits
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
 
@@ -81,7 +82,7 @@ def test_image_is_not_decoded_after_its_deadline(white_png: bytes) -> None:
 
 def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) -> None:
     body = json_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
-    body["inputs"][0]["data"] = [1.5] * 5_000_000
+    body["inputs"][0]["data"] = [1.5] * 2_500_000  # less than any request may have
     before = peak_mb(server)
     response = server.post(INFER, body)
     assert (response.status, "Fix: send binary tensors" in response.error) == (413, True)
@@ -103,6 +104,7 @@ def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png
 
 
 def test_bodies_of_requests_in_progress_are_bounded_together() -> None:
+    assert HeldBodies.of(Limits()).max_bytes == 512_000_000
     held = HeldBodies(100)
     with held.request() as first, held.request() as second:
         first(60)

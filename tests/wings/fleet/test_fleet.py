@@ -20,8 +20,9 @@ from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.core.run_report import RunReport
 from wings.fleet.fleet_command import print_fleet
-from wings.fleet.fleet_flow import result_of, run_processes
+from wings.fleet.fleet_flow import _lost, result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
+from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
 
 QUICK = (*SHORT, "quantize=[]", "optimize=[]")
@@ -186,6 +187,23 @@ def test_so_many_processes_run_at_a_time_and_none_is_left_when_interrupted() -> 
     assert done == ["a", "b", "c"]
     assert most == 2
     assert not [process for process in started if process.is_alive()]
+
+
+def test_model_whose_process_is_killed_broke_and_the_next_one_runs(tmp_path: Path) -> None:
+    import multiprocessing
+
+    write_models(tmp_path / "models", 1)
+    [model], told = find_models(tmp_path / "models"), dict[str, str]()
+
+    def start(name: str) -> multiprocessing.context.SpawnProcess:
+        code = signal.SIGKILL if name == "large" else signal.SIGCHLD  # which is ignored
+        process = multiprocessing.get_context("spawn").Process(target=signal.raise_signal, args=(code,))
+        process.start()
+        return process
+
+    run_processes(["large", "next"], start, lambda name, p: told.update({name: _lost(model, p, tmp_path).reason}), 1)
+    assert "was killed by signal 9; memory may be short" in told["large"]
+    assert "ended with exit code 0" in told["next"]
 
 
 def test_command_imports_prefect_only_when_its_address_is_known() -> None:

@@ -1,13 +1,14 @@
 """The champion in another ONNX Runtime: what is refused, what the ledger keeps, and how well slow-downs are found."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import needs
 import numpy as np
 import onnxruntime
 import pytest
-from graded_bundles import samples
+from graded_bundles import make_bundle, samples
 from simulated_races import NOISES, Noise, contender, normal, rounds
 
 from flows.cli.main import main
@@ -20,7 +21,14 @@ from gauntlet.runtime import worker
 from gauntlet.targets import environments
 from wings.lifecycle.library.promotion.ledger import Entry, Ledger
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
-from wings.lifecycle.library.promotion.shadow_replay import CHALLENGER, CHAMPION, latency_facts
+from wings.lifecycle.library.promotion.replayed_requests import golden_requests
+from wings.lifecycle.library.promotion.shadow_replay import (
+    CHALLENGER,
+    CHAMPION,
+    ReplayedModel,
+    _race,
+    latency_facts,
+)
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 
@@ -36,11 +44,16 @@ FAULTS = {
     "wrong": "old = ort.InferenceSession.run\n"
     "ort.InferenceSession.run = lambda *given: [-value for value in old(*given)]",
     "large": "ort.kept = bytearray(b'1') * 200_000_000",
+    "5 %": "import time; old = ort.InferenceSession.run\ndef slower(*given):\n"
+    "    began = time.perf_counter(); found = old(*given); end = time.perf_counter(); end += 0.05 * (end - began)\n"
+    "    while time.perf_counter() < end: pass\n"
+    "    return found\nort.InferenceSession.run = slower",
     "strict": "def refuse(*_, **__): raise ValueError('opset 18 is not supported')\nort.InferenceSession = refuse",
 }
 """What is changed in a copy of the present runtime, which calls itself 9.9.9."""
 
 
+LIMITS = UpgradeLimits()
 CALM = MachineLoad(load_average=(0.0, 0.0), steal_share=0.0, other_load_cores=0.0)
 
 
@@ -157,20 +170,48 @@ def test_another_release_from_the_package_registry(champion: Home, monkeypatch: 
     assert entry.runtime.endswith(f"to {release}")
 
 
-def verdict(random: np.random.Generator, noise: Noise, slowdown: float) -> str:
-    """Race a runtime that adds a share of latency, on a simulated machine, with the limits of an upgrade."""
-    limits = UpgradeLimits()
-    times = rounds(random, noise, [3.0, 3.0 * (1 + slowdown)], limits.rounds, [*range(limits.rounds)])
+def slowed(random: np.random.Generator, noise: Noise, slowdown: float) -> str:
+    """Race a runtime that adds a share of latency, on a simulated machine."""
+    return verdict(rounds(random, noise, [3.0, 3.0 * (1 + slowdown)], LIMITS.rounds, [*range(LIMITS.rounds)]))
+
+
+def verdict(times: np.ndarray) -> str:
+    """Judge the times of champion and challenger, shape (2, rounds), by the limits of an upgrade."""
     raced = {name: contender(name, series) for name, series in zip((CHAMPION, CHALLENGER), times, strict=True)}
     measured = {name: tuple(rows(each, raced[CHAMPION], resolution=0)) for name, each in raced.items()}
-    table = RaceTable(measured, (), 0.0, CALM, {}, raced, CHAMPION, limits.rounds)
-    return str(latency_facts(table, limits)["latency"])
+    table = RaceTable(measured, (), 0.0, CALM, {}, raced, CHAMPION, LIMITS.rounds)
+    return str(latency_facts(table, LIMITS)["latency"])
 
 
 @pytest.mark.parametrize("noise", [normal, *NOISES.values()])
 def test_slow_downs_of_5_percent_are_found_and_equal_runtimes_are_not_called_slower(noise: Noise) -> None:
     random = np.random.default_rng(5)
-    assert {verdict(random, noise, 0.05) for _ in range(10)} == {"proven bad"}
-    equal = [verdict(random, noise, 0.0) for _ in range(100)]
+    assert {slowed(random, noise, 0.05) for _ in range(10)} == {"proven bad"}
+    equal = [slowed(random, noise, 0.0) for _ in range(100)]
     assert "proven bad" not in equal
     assert equal.count("proven good") >= 90
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_real_slow_downs_of_5_percent_are_found_and_equal_runtimes_are_not_called_slower(runtime: Path) -> None:
+    """Ten networks of 0.1 to 2 ms, and 100 races of as many rounds in a row that were measured of equal runtimes."""
+
+    def raced(fault: str, limits: UpgradeLimits) -> np.ndarray:
+        new = replace(old, environment=break_runtime(runtime, fault))
+        table = _race(old, new, limits, lambda _: None)
+        more = latency_facts(table, limits)["more_rounds"]  # what a refusal tells its user to add
+        if more and fault != "equal" and limits.rounds == LIMITS.rounds:
+            return raced(fault, limits.replace(rounds=limits.rounds + more))
+        return np.array([table.contenders[name].round_quartiles_ms[1] for name in (CHAMPION, CHALLENGER)])
+
+    found, equal = [], []
+    for seed in range(10):
+        bundle = make_bundle(runtime / str(seed), products=20 + 14 * seed)
+        old = ReplayedModel.prepare(bundle, golden_requests(bundle), runtime)
+        found.append(raced("5 %", LIMITS.replace(seed=seed)))
+        equal.append(raced("equal", LIMITS.replace(seed=seed)))
+    assert [verdict(times) for times in found] == ["proven bad"] * 10
+    series, random = np.concatenate(equal, axis=1), np.random.default_rng(0)
+    drawn = (series[:, start : start + LIMITS.rounds] for start in random.integers(0, 9 * LIMITS.rounds, 100))
+    assert "proven bad" not in [verdict(times) for times in (*equal, *drawn)]
