@@ -22,7 +22,6 @@ Topic = Literal[
     "peers",
     "corpus",
     "targets",
-    "repair",
     "serving",
     "monitoring",
     "machines",
