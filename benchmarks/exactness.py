@@ -92,7 +92,7 @@ class Judged(Frozen):
     sqnr_db: Number
     metric: str
     seconds: Number = 0.0
-    """Of the tool, with its start; 0 for the original."""
+    """Of all processors, for the tool and its start; 0 for the original."""
     peak_mb: Number = 0.0
 
 
@@ -149,28 +149,29 @@ def model_input(path: Path) -> str:
 
 
 def timed(command: list[str], log: Path, **variables: str) -> tuple[float, float]:
-    """Run a command; return its seconds, and the peak memory of its largest process in MB.
+    """Run a command; return its processor seconds, and the peak memory of its largest process in MB.
 
     Raises:
         StageError: when it fails; its last line says why.
     """
-    start = time.monotonic()
     with log.open("w") as text:
         process = subprocess.Popen(command, stdout=text, stderr=subprocess.STDOUT, env={**os.environ, **variables})
         _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise StageError(next(iter(reversed(log.read_text().strip().splitlines())), f"exit status {status}"))
-    return time.monotonic() - start, usage.ru_maxrss / 1e3
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
 def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, float]], dict[str, str]]:
-    """Return what others make of a model, with seconds and MB; and why the rest made nothing."""
+    """Return what others make of a model, with processor seconds and MB; and why the rest made nothing."""
     calibration, found, failed = place / "calibration.npz", dict[str, tuple[Row, float, float]](), dict[str, str]()
-    start = time.monotonic()
+    start = time.process_time()
     try:
         with np.load(calibration) as arrays:
             hand = quantized_by_hand(model, dict(arrays), place)
-        found |= {f"by hand, {n}": (Row(file=f, target=OrtCpu()), time.monotonic() - start, 0) for n, f in hand.items()}
+        found |= {
+            f"by hand, {n}": (Row(file=f, target=OrtCpu()), time.process_time() - start, 0) for n, f in hand.items()
+        }
     except Exception as error:  # an expert's tools are not the product's: whatever they raise is their result
         failed["by hand"] = f"{type(error).__name__} {error}".splitlines()[0]
     for name, (tool, packages, suffix, target) in PEERS.items():
@@ -236,7 +237,7 @@ def lines(name: str, found: Compared) -> list[tuple[str, ...]]:
     table = list[tuple[str, ...]]()
     for what in order:
         file = found.files[what]
-        cost = ("", "") if what == ORIGINAL else (f"{float(file.seconds):.0f}", f"{float(file.peak_mb):.0f}")
+        cost = tuple(f"{float(value):.0f}" if value else "" for value in (file.seconds, file.peak_mb))
         bold = f"**{file.what}**" if what == CHOSEN else file.what
         table.append((name, bold, str(file.over_original), fixed(float(file.sqnr_db), 1), file.metric, *cost))
     return table
@@ -251,15 +252,15 @@ def measured(found: Mapping[str, Compared], rounds: int) -> Measured:
         claim="No other tool's INT8 file is both proven faster and more exact than the one that is chosen",
         conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads; SQNR without the mean, of the worst "
         "output, against the model as it came, on samples that no tool has seen; without labels the metric is to be "
-        "expected from its own scores; seconds and MB of the largest process of a tool, which only quantizes, and of "
-        f"`gauntlet run` from start to end; the control at most {worst:.1%} apart. "
+        "expected from its own scores; processor seconds and MB of the largest process are of a tool, or "
+        f"of `gauntlet run` from start to end; the control at most {worst:.1%} apart. "
         + (f"Without a file: {'; '.join(failed)}" if failed else ""),
         figures=(
             Figure.at_least("networks", len(found), 10),
             Figure.at_least("without a faster and more exact file", sum(not one for one in beaten.values()),
                             len(found), goal="all"),
         ),
-        columns=("network", "file", "over the original", "SQNR, dB", "metric", "seconds", "MB"),
+        columns=("network", "file", "over the original", "SQNR, dB", "metric", "processor s", "MB"),
         rows=[line for name, one in found.items() for line in lines(name, one)],
     )  # fmt: skip
 
