@@ -64,7 +64,6 @@ clean:  ## remove the environment and all runs
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
 	@echo "Installing the pipeline; about 1.5 GB, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
-	@$(PIP) 'pip>=23.1' # Debian 12's 23.0 did not resolve .venv/dev in 17 minutes
 	$(PIP) --editable '.[pipeline]'
 	@$(BIN)/python -m flows.servers.database_templates
 	@touch $@

@@ -7,12 +7,13 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from gauntlet.core.kinds import kinds
@@ -29,7 +30,8 @@ STAGES = (
     "tasks.benchmark",
     "gauntlet.reporting.html_report",
 )
-
+DEBIAN_12 = "3.11.2"
+"""Its Python, the oldest that many machines have."""
 
 NOT_DECLARED = {
     "jax2onnx": "it asks for a second onnxruntime, so `make jax` installs it without its dependencies",
@@ -72,7 +74,7 @@ def test_file_beside_a_deployed_flow_hides_no_package() -> None:
     )
     children = {path.stem for path in paths} - {"__init__", "__pycache__"}
     assert {"pipeline", "record"} <= children
-    assert not children & {*sys.stdlib_module_names, *packages_distributions()}
+    assert not children & {*sys.stdlib_module_names, *metadata.packages_distributions()}
 
 
 def test_no_source_file_is_too_long_to_hold_one_idea() -> None:
@@ -132,7 +134,7 @@ def test_stage_bears_the_name_of_its_module() -> None:
 @cache
 def distributions() -> Mapping[str, list[str]]:
     """Return the distributions that bring each top-level module; to read them all takes a second."""
-    return packages_distributions()
+    return metadata.packages_distributions()
 
 
 def undeclared(source: bytes) -> set[str]:
@@ -149,6 +151,12 @@ def undeclared(source: bytes) -> set[str]:
 def test_every_imported_package_is_declared() -> None:
     files = [p for folder in FLOORS for p in (PROJECT / folder).rglob("*.py")]
     assert not {str(p.relative_to(PROJECT)): found for p in files if (found := undeclared(p.read_bytes()))}
+
+
+def test_every_installed_package_takes_the_python_of_debian_12() -> None:
+    needs = {package.name: package.metadata["Requires-Python"] or "" for package in metadata.distributions()}
+    assert [f"{name} {text}" for name, text in needs.items() if DEBIAN_12 not in SpecifierSet(text)] == []
+    assert DEBIAN_12 not in SpecifierSet(">=3.11.5")  # as a pin once asked for: pip searched for hours
 
 
 def test_import_of_an_undeclared_package_is_found() -> None:
