@@ -9,6 +9,7 @@ import numpy as np
 
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR
+from gauntlet.problems.accuracy_comparison import SAME_VALUES_DB
 from gauntlet.race.budget import NO_BUDGET, Budget, over_budget
 from gauntlet.race.confidence import median_shift_interval, rounds_to_resolve
 from gauntlet.race.objective import BEST, BETTER, EQUALLY, Comparison, Objective, decides_by_speed
@@ -190,15 +191,18 @@ def _most_exact(
 ) -> tuple[str, int]:
     """Return the candidate with the highest SQNR among those tied with the best, and the number of tied ones.
 
-    Only candidates made from the same network as the best are compared. Of equal SQNR, the faster one wins.
+    Only candidates made from the same network as the best are compared. Of equal SQNR, the first one wins, from which
+    others are made; so it is of all that have the same values but for the order of sums.
     """
     best = max(rows, key=lambda name: (rows[name].ratio, rows[name].row.speedup))
     if best not in fidelities:
         return best, 1
     network = fidelities[best].network
-    same_network = [n for n, f in fidelities.items() if n in rows and f.network == network]
+    same_network = [n for n in rows if n in fidelities and fidelities[n].network == network]
     tied = [n for n in same_network if not is_slower(n, best)]
-    return max(tied, key=lambda name: (fidelities[name].sqnr_db, rows[name].row.speedup)), len(tied)
+    noise = {n: float(fidelities[n].sqnr_db) for n in tied}
+    exact = {n: db if math.isinf(db) else min(db, SAME_VALUES_DB) for n, db in noise.items()}
+    return max(tied, key=exact.__getitem__), len(tied)
 
 
 def _is_slower(

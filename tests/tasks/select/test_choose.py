@@ -96,6 +96,13 @@ def test_most_exact_wins_of_those_that_the_rounds_do_not_prove_slower(choose: Ch
     assert choose_winner(SelectConfig(), noisy, fidelities=fidelities)[0].winner == "exact"
 
 
+def test_first_wins_of_those_with_the_same_values_but_for_the_order_of_sums(choose: Choose) -> None:
+    """A repair that leaves all nodes in float is the network that it began with, and no faster."""
+    candidates: dict[str, Interval] = {"normalized": (2.1, 2.27, 2.4), "repaired": (2.1, 2.28, 2.4)}
+    assert choose(candidates, fidelities=noise(normalized=90.0, repaired=91.0)).facts.winner == "normalized"
+    assert choose(candidates, fidelities=noise(normalized=60.0, repaired=61.0)).facts.winner == "repaired"
+
+
 def test_select_counts_no_more_exactness_than_the_target_has(choose: Choose) -> None:
     candidates: dict[str, Interval] = {"int8": (3.5, 3.7, 3.9), "fine": (3.5, 3.7, 3.9)}
     fidelities = noise(int8=38.0, fine=120.0)
