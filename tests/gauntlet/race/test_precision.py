@@ -237,6 +237,15 @@ def test_sound_integers_pass_when_their_sums_saturate(saturating: Path, inputs: 
     assert truth.quality_db == told.quality_db < expected.least_db
 
 
+@pytest.mark.parametrize(("noise", "least"), [(1e-9, 90), (1e-2, 37), (0, 20)])
+def test_quantized_model_need_not_be_more_exact_than_float32(
+    noise: float, least: float, exact: ExpectedOutputs
+) -> None:
+    reference = [np.ones((4, 3))]
+    expected = dataclasses.replace(exact, outputs=[reference[0] * (1 + noise)], reference=reference)
+    assert expected.least_db == pytest.approx(least, abs=4)
+
+
 @pytest.mark.parametrize("processor", [CASCADE_LAKE, HASWELL])
 def test_candidate_is_rejected_when_its_integers_are_wrong_and_sums_may_saturate(
     quantized: Path, inputs: Path, exact: ExpectedOutputs, processor: Processor
