@@ -173,8 +173,12 @@ class Workers:
     def _end_runner(self) -> None:
         """End a task runner that has lost a process.
 
-        Python's pool would wait for ever for a process that it was starting when it broke, or that ignores SIGTERM.
+        Python's pool would wait for ever for a process that it was starting when it broke, or that ignores SIGTERM; in
+        Python 3.11.2 also for a thread that writes to processes that read no more (gh-94777).
         """
+        queue = getattr(getattr(self.runner, "_executor", None), "_call_queue", None)
+        if queue is not None:
+            queue._reader.close()
         ending = threading.Thread(target=self.runner.__exit__, args=(None, None, None), daemon=True)
         ending.start()
         while ending.is_alive():

@@ -203,3 +203,21 @@ def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.Monke
     assert workers.runner._executor.submit(os.getpid).result() != deaf  # type: ignore[attr-defined]
     workers.cancel()
     workers.close()
+
+
+@pytest.mark.slow
+def test_pool_that_breaks_while_work_is_sent_to_it_is_ended() -> None:
+    """Python 3.11.2, Debian's, would write to its dead processes for ever."""
+    workers = side_by_side.Workers(Processes(workers=2))
+    executor: Any = workers.runner._executor  # type: ignore[attr-defined]
+    busy = [executor.submit(time.sleep, 600) for _ in range(2)]
+    executor.submit(len, bytes(1 << 24))  # more than a pipe holds
+    time.sleep(1)
+    for process in executor._processes:
+        os.kill(process, signal.SIGKILL)
+    with pytest.raises(BrokenProcessPool):
+        busy[0].result()
+    workers._restart(0)
+    assert workers.runner._executor.submit(len, b"12").result() == 2  # type: ignore[attr-defined]
+    workers.cancel()
+    workers.close()
