@@ -251,8 +251,8 @@ def measured(found: Mapping[str, Compared], rounds: int) -> Measured:
     return Measured(
         claim="No other tool's INT8 file is both proven faster and more exact than the one that is chosen",
         conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads; SQNR without the mean, of the worst "
-        "slice of an output, against the model as it came, on samples that no tool has seen; without labels the metric is "
-        "expected from its own scores; processor seconds and MB of the largest process are of a tool, or "
+        "slice of an output, against the model as it came, on samples that no tool has seen; without labels the metric "
+        "is to be expected from its own scores; processor seconds and MB of the largest process are of a tool, or "
         f"of `gauntlet run` from start to end; the control at most {worst:.1%} apart. "
         + (f"Without a file: {'; '.join(failed)}" if failed else ""),
         figures=(
