@@ -154,7 +154,7 @@ def test_every_imported_package_is_declared() -> None:
 
 
 def test_every_installed_package_takes_the_python_of_debian_12() -> None:
-    needs = {package.name: package.metadata["Requires-Python"] or "" for package in metadata.distributions()}
+    needs = {package.name: package.metadata.get("Requires-Python") or "" for package in metadata.distributions()}
     assert [f"{name} {text}" for name, text in needs.items() if DEBIAN_12 not in SpecifierSet(text)] == []
     assert DEBIAN_12 not in SpecifierSet(">=3.11.5")  # as a pin once asked for: pip searched for hours
 
