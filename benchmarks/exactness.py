@@ -124,11 +124,11 @@ def prepare(name: str, place: Path) -> tuple[Path, Array | None]:
         arrays["unseen"] = {n: values[::2] for n, values in arrays["test"].items()}
         arrays["test"] = {n: values[1::2] for n, values in arrays["test"].items()}
     else:
-        network_ = published_networks.NETWORKS[name]
-        published_networks.fetch(network_, model)
+        published = published_networks.NETWORKS[name]
+        published_networks.fetch(published, model)
         key = model_input(model)
         arrays = {
-            split: {key: published_networks.inputs(network_, count, seed)}
+            split: {key: published_networks.inputs(published, count, seed)}
             for seed, (split, count) in enumerate(SAMPLES.items())
         }
     labels = arrays["unseen"].pop("labels", None)

@@ -17,6 +17,7 @@ from typing import Any
 import tasks
 from gauntlet.core.artifact import Artifact, sha256_of
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import points
 from gauntlet.core.stage import traits_of
 from gauntlet.core.user_code import code_files, imported_modules, installed_packages, module_file
 from gauntlet.runtime.processor import Processor
@@ -123,12 +124,14 @@ def code_digests(*modules: str) -> dict[str, dict[str, str]]:
 
 @lru_cache
 def _read(module: str) -> tuple[str, frozenset[str]] | None:
-    """Return the digest of one of our modules, and what it imports."""
+    """Return the digest of one of our modules, and what it imports or, if it is a stage's, finds by `kinds(PART)`."""
     path = module_file(Path(tasks.__file__).parent.parent, module)
     if path is None:
         return None
     source = path.read_bytes()
-    return hashlib.sha256(source).hexdigest(), imported_modules(source)
+    parts = re.findall(r'\bkinds\("(\w+)"\)', source.decode()) if module.startswith(("tasks.", "wings.")) else []
+    brought = {point.module for point in points() if point.name.partition(".")[0] in parts}
+    return hashlib.sha256(source).hexdigest(), imported_modules(source) | brought
 
 
 def _versions(modules: set[str]) -> dict[str, str]:

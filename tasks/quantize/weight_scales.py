@@ -1,9 +1,8 @@
 """Weight scales at which no 16-bit sum of two products overflows on a processor without VNNI.
 
-There, ONNX Runtime's kernels add the products of two neighbors along the summed axis in an int16 (see
-`wings/portability/saturation.py`). ONNX Runtime's `reduce_range` halves every weight. Only an output channel in which
-two neighbors of one sign are large together needs a coarser scale, and a depthwise convolution, whose kernel does not
-add pairs, needs none.
+There, ONNX Runtime's kernels (QgemmU8S8KernelAvx2.S and its like) add the products of two neighbors along the summed
+axis in an int16. ONNX Runtime's `reduce_range` halves every weight. Only an output channel in which two neighbors of
+one sign are large together needs a coarser scale, and a depthwise convolution, whose kernel does not add pairs, none.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,13 @@
 """Two pieces of work are the same exactly when nothing that could change their result differs."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.record.cache_key import cache_key, canonical_json, code_digests
+from flows.record.cache_key import _read, cache_key, canonical_json, code_digests
 from gauntlet.core.artifact import Artifact
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import accuracy
@@ -103,6 +104,16 @@ def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> No
     assert "tasks.quantize" not in code["code"]
     assert "torch" not in code_digests(quantize.__module__)["packages"]
     assert {"protobuf", "numpy"} <= set(code_digests(quantize.__module__)["packages"])  # onnx imports them
+
+
+def test_code_of_a_stage_holds_what_it_finds_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a result would outlive a change of the wing that helped to make it."""
+    brought = EntryPoint("correction.of-another-package", "yaml:safe_load", "gauntlet.kinds")
+    monkeypatch.setattr("flows.record.cache_key.points", lambda: (brought,))
+    uncached = [function.__wrapped__ for function in (code_digests, _read)]
+    monkeypatch.setattr("flows.record.cache_key._read", uncached[1])
+    assert "pyyaml" in uncached[0](quantize.__module__)["packages"]
+    assert "pyyaml" not in uncached[0]("tasks.numerics")["packages"]
 
 
 def test_packages_of_the_export_hold_what_the_dynamo_exporter_translates_with() -> None:

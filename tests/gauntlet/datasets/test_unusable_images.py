@@ -98,7 +98,10 @@ def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: P
         ((), "no class folders in it; expected train/<class>/<image>"),
         (("cat",), r"one class folder \(cat\); a classifier needs at least two"),
         (("train/cat", "train/dog"), r"found \['train'\], but no 'test'"),
-        (("train/cat", "test/cat", "more/cat"), r"next to the splits \['train', 'test'\] there are folders .*\['more'\]"),
+        (
+            ("train/cat", "test/cat", "more/cat"),
+            r"next to the splits \['train', 'test'\] there are folders .*\['more'\]",
+        ),
         (("train/cat", "train/dog", "test"), r"are not splits with class folders: \['test'\]"),
         (("cat", "dog"), "2 samples are too few: none is left for test"),
     ],
