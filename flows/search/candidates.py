@@ -1,11 +1,12 @@
 """The candidates of a run: what passes, recipes and pruning make of a network, each behind its gates."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.record.journal import work_clock
@@ -16,7 +17,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import GateFailed, NothingToGain
 from gauntlet.core.report import Report
-from gauntlet.core.shipping import configured_stages, shipping_stages
+from gauntlet.core.shipping import configured_stages
 from gauntlet.runtime.operator_libraries import operator_libraries
 from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
@@ -30,6 +31,10 @@ from tasks.structure import structure
 Candidates = tuple[Candidate, ...]
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
+
+
+EXACT_DB = 40.0
+"""From here on, a quantized file is exact enough: its noise is a hundredth of its outputs."""
 
 
 class AccuracyLost(GateFailed):
@@ -84,6 +89,20 @@ def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> 
     return (attempt.made,)
 
 
+class Quantized(NamedTuple):
+    """What came of a recipe."""
+
+    candidate: Candidate
+    recipe: QuantizeConfig
+    file: Artifact | None
+    """Where a more exact one is worth a try: it is noisy, and nothing else is wrong with it."""
+
+    def exactness(self) -> tuple[float, float]:
+        """Return the signal over the noise, in dB, and the accuracy."""
+        sqnr_db, accuracy = self.candidate.sqnr_db, self.candidate.accuracy
+        return -math.inf if sqnr_db is None else sqnr_db, accuracy or 0.0
+
+
 @dataclass(frozen=True)
 class Search:
     """The search for candidates of one network: the whole one, or a pruned one.
@@ -100,7 +119,11 @@ class Search:
     @classmethod
     def start(cls, line: Line, config: PipelineConfig, reference: Reference, base: Base) -> "Search":
         """Return the search of a network, whose time limit starts now. Waits for others on the host do not count."""
-        time = TimeBudget(config.quantize_budget_s, work_clock(line.run.journal), line.at_once)
+        values = ((getattr(config, name), stage) for name, stage in configured_stages(config, "noisy").items())
+        recipes = base.recipes(config)
+        used = [value.budget_s for value, stage in values if any(stage.fits(value, each, ()) for each in recipes)]
+        clock = work_clock(line.run.journal)
+        time = TimeBudget(config.quantize_budget_s, clock, line.at_once, for_repair_s=max(used, default=0.0))
         return cls(line, config, reference, base, time)
 
     def fork(
@@ -141,10 +164,12 @@ class Search:
         return attempt.made, accepted
 
     def quantize(self) -> Candidates:
-        """Make a candidate with every recipe, from one calibration."""
+        """Make a candidate with every recipe, from one calibration, and then a more exact one of the most exact."""
         search = replace(self, base=replace(self.base, calibrated=self.calibrate()))
         recipes = enumerate(self.base.recipes(self.config))
-        return joined([search.fork(Search.quantize_with, recipe, place) for place, recipe in recipes])
+        forks = [search.fork(Search.quantize_with, recipe, place) for place, recipe in recipes]
+        made = [fork.result() for fork in forks]
+        return (*(each.candidate for each in made), *search.repair([each for each in made if each.file]))
 
     def calibrate(self) -> Mapping[str, Artifact]:
         """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
@@ -164,10 +189,10 @@ class Search:
                 ).artifacts
         return calibrated
 
-    def quantize_with(self, recipe: QuantizeConfig, place: int) -> Candidates:
-        """Make a candidate with a recipe, and run its gates; packages may repair it if it loses too much accuracy."""
+    def quantize_with(self, recipe: QuantizeConfig, place: int) -> "Quantized":
+        """Make a candidate with a recipe, and run its gates."""
         base, (parent, model) = self.base, self.base.source(recipe)
-        inaccurate: Artifact | None = None
+        file: Artifact | None = None
         with self.line.attempt(base.candidate(base.made_by(recipe), parent)) as attempt:
             base.facts.require_float32()
             prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
@@ -185,38 +210,40 @@ class Search:
                 try:
                     self.prove_quantized(attempt, quantized.artifacts["model"])
                 except AccuracyLost:
-                    inaccurate = quantized.artifacts["model"]
+                    file = quantized.artifacts["model"]
                     raise
-        stages = configured_stages(self.config, "rejected") if inaccurate and base.calibrated else {}
-        repaired = [self.repair_with(name, recipe, place, attempt.made.name, inaccurate) for name in stages]
-        return (attempt.made, *chain.from_iterable(repaired))
+                if attempt.made.sqnr_db is not None and attempt.made.sqnr_db < EXACT_DB:
+                    file = attempt.made.model
+        return Quantized(attempt.made, recipe, file)
 
-    def repair_with(
-        self, name: str, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact | None
-    ) -> Candidates:
-        """Make a candidate of a rejected one with a package's stage, where it can be."""
+    def repair(self, made: "Sequence[Quantized]") -> Candidates:
+        """Make a candidate of the most exact one that a package's stage can make more exact; none where it cannot."""
         config, base, splits = self.config, self.base, self.reference.splits
-        stage, value = shipping_stages()[name], getattr(self.config, name)
         images = splits.get("validation", splits.get("calibration"))
-        if not images or not stage.fits(value, recipe, base.recipes(config)):
-            return ()
-        time = self.time.repair(place, value.budget_s, f"{name}.budget_s")
-        with self.line.attempt(base.candidate(rejected + stage.suffix, rejected)) as attempt, time:
-            repaired = attempt.make(
-                stage.function,
-                value,
-                recipe=recipe,
-                accuracy=config.accuracy,
-                model=base.model,
-                quantized=quantized,
-                prepared=base.calibrated["prepared"],
-                ranges=base.calibrated["ranges"],
-                images=images,
-                test=splits["test"],
-                whole=base.unpruned,
-            )
-            self.prove_quantized(attempt, repaired.artifacts["model"])
-        return (attempt.made,)
+        recipes = [each.recipe for each in made]
+        for name, stage in configured_stages(config, "noisy").items() if base.calibrated and images else ():
+            value = getattr(config, name)
+            if not (fitting := [each for each in made if stage.fits(value, each.recipe, recipes)]):
+                continue
+            best = max(fitting, key=Quantized.exactness)
+            with self.line.attempt(base.candidate(best.candidate.name + stage.suffix, best.candidate.name)) as attempt:
+                self.time.require_repair(f"{name}.budget_s")
+                repaired = attempt.make(
+                    stage.function,
+                    value,
+                    recipe=best.recipe,
+                    accuracy=config.accuracy,
+                    model=base.model,
+                    quantized=best.file,
+                    prepared=base.calibrated["prepared"],
+                    ranges=base.calibrated["ranges"],
+                    images=images,
+                    test=splits["test"],
+                    whole=base.unpruned,
+                )
+                self.prove_quantized(attempt, repaired.artifacts["model"])
+            return (attempt.made,)
+        return ()
 
     def prove_quantized(self, attempt: Line, quantized: Artifact) -> None:
         """Run the gates of a quantized model, those that packages bring, too; these may note something in its file."""

@@ -9,8 +9,6 @@ from time import monotonic
 
 from gauntlet.core.errors import GateFailed
 
-ALWAYS_TRIED = 2
-"""Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
 PASSES_SHARE = 1 / 3
 """Of the time, for the graph passes, which come first."""
 
@@ -32,7 +30,7 @@ class RunLimit:
 
 @dataclass
 class TimeBudget:
-    """Time for the passes, the calibration, the recipes and the repairs of one network; None for no limit.
+    """Time for the passes, the calibration, the recipes and a repair of one network; None for no limit.
 
     It starts when it is made. Of what it limits, `at_once` are at work at the same time, and the others wait for their
     turn: whether there is time for one is decided when it would start. Other work may run side by side with these.
@@ -41,6 +39,8 @@ class TimeBudget:
     seconds: float | None
     clock: Callable[[], float] = monotonic
     at_once: int = 1
+    for_repair_s: float = 0.0
+    """What recipes leave for a repair."""
     start: float = field(init=False)
     longest: float = field(default=0.0, init=False)
     """Time of the longest recipe so far, its gates included: the next may take as long."""
@@ -78,28 +78,25 @@ class TimeBudget:
         """Try a recipe inside.
 
         Raises:
-            GateFailed: when it would probably end too late, as the longest one so far took longer than what is left.
+            GateFailed: when a repair would probably have too little time after it, as the longest one so far took long;
+                the first is always tried.
         """
         with self._in_turn(place):
-            if self.seconds is not None and place >= ALWAYS_TRIED and self.used + self.longest >= self.seconds:
-                raise self._too_late(f"a recipe has taken up to {self.longest:.0f} s")
+            late = self.seconds is not None and self.used + self.longest + self.for_repair_s >= self.seconds
+            if late and place > 0:
+                raise self._too_late(
+                    f"a recipe has taken up to {self.longest:.0f} s, and a repair {self.for_repair_s:g} s"
+                )
             start = self.clock()
             try:
                 yield
             finally:
                 self.longest = max(self.longest, self.clock() - start)
 
-    @contextmanager
-    def repair(self, place: int, repair_s: float, key: str) -> Iterator[None]:
-        """Try a repair of a time limit, which a key of the configuration holds, of the recipe at a place, inside.
-
-        Raises:
-            GateFailed: when it would end too late.
-        """
-        with self._in_turn(place):
-            if self.seconds is not None and self.used + repair_s > self.seconds:
-                raise self._too_late(f"a repair may take {repair_s:g} s ({key})")
-            yield
+    def require_repair(self, key: str) -> None:
+        """Raise GateFailed when a repair would end too late; its time limit is the value of a key."""
+        if self.seconds is not None and self.used + self.for_repair_s > self.seconds:
+            raise self._too_late(f"a repair may take {self.for_repair_s:g} s ({key})")
 
     @contextmanager
     def _in_turn(self, place: int) -> Iterator[None]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.search.time_budget import ALWAYS_TRIED, RunLimit, TimeBudget
+from flows.search.time_budget import RunLimit, TimeBudget
 from gauntlet.core.errors import GateFailed
 
 
@@ -37,21 +37,25 @@ def tried(budget: TimeBudget, clock: Clock, place: int, seconds: float) -> bool:
     return True
 
 
-def test_recipe_that_would_probably_end_too_late_is_not_tried_and_says_why() -> None:
+def test_recipe_that_would_probably_end_too_late_for_a_repair_is_not_tried_and_says_why() -> None:
     clock = Clock()
-    budget = TimeBudget(60, clock)
-    assert [tried(budget, clock, place, seconds) for place, seconds in enumerate((20, 5, 5))] == [True] * 3
-    clock.now += 11  # 41 s are used, and 19 s are left
-    reason = "^not tried: 41 s of quantize_budget_s, 60 s, are used, and a recipe has taken up to 20 s$"
+    budget = TimeBudget(60, clock, for_repair_s=10)
+    assert [tried(budget, clock, place, seconds) for place, seconds in enumerate((20, 5, 4))] == [True] * 3
+    clock.now += 1  # 30 s are used, and 20 s are left for a recipe
+    reason = "^not tried: 30 s of .*, 60 s, are used, and a recipe has taken up to 20 s, and a repair 10 s$"
     with pytest.raises(GateFailed, match=reason), budget.recipe(3):
         pass
+    budget.require_repair("repair.budget_s")
+    clock.now += 21
+    with pytest.raises(GateFailed, match=r"^not tried: 51 s .* a repair may take 10 s \(repair.budget_s\)$"):
+        budget.require_repair("repair.budget_s")
 
 
-def test_first_recipes_are_tried_however_late_it_is() -> None:
+def test_first_recipe_is_tried_however_late_it_is() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)
     clock.now += 1e9
-    assert [tried(budget, clock, place, 1) for place in range(ALWAYS_TRIED + 1)] == [True] * ALWAYS_TRIED + [False]
+    assert [tried(budget, clock, place, 1) for place in range(2)] == [True, False]
 
 
 def test_recipe_that_fails_counts_as_well() -> None:
@@ -60,7 +64,7 @@ def test_recipe_that_fails_counts_as_well() -> None:
     with pytest.raises(GateFailed, match="too inaccurate"), budget.recipe(0):
         clock.now += 40
         raise GateFailed("too inaccurate")
-    assert not tried(budget, clock, ALWAYS_TRIED, 1)
+    assert not tried(budget, clock, 1, 1)
 
 
 def test_passes_have_a_third_of_the_time_and_the_first_is_always_tried() -> None:
@@ -74,17 +78,6 @@ def test_passes_have_a_third_of_the_time_and_the_first_is_always_tried() -> None
         pass
     late = r"^not tried: 20 s .* and graph passes have 20 s of it$"
     with pytest.raises(GateFailed, match=late), budget.graph_pass(1):
-        pass
-
-
-def test_repair_is_not_tried_where_it_may_end_too_late() -> None:
-    clock = Clock()
-    budget = TimeBudget(60, clock)
-    clock.now += 50
-    with budget.repair(0, 10, "repair.budget_s"):
-        clock.now += 1
-    late = r"^not tried: 51 s .* a repair may take 10 s \(repair.budget_s\)$"
-    with pytest.raises(GateFailed, match=late), budget.repair(0, 10, "repair.budget_s"):
         pass
 
 
@@ -103,7 +96,7 @@ def test_recipes_side_by_side_are_not_tried_when_no_time_is_left_as_their_turn_c
             begun.wait()
             clock.now += 20
         results = [recipe.result() for recipe in recipes]
-    assert sum(results) in (1, 2)  # the one that is always tried, and one before it if that came first
+    assert sum(results) == 1
 
 
 def test_as_many_recipes_are_at_work_as_there_are_workers() -> None:
@@ -140,7 +133,8 @@ def test_without_a_limit_everything_is_tried() -> None:
     clock = Clock()
     budget = TimeBudget(None, clock)
     clock.now += 1e9
-    with budget.graph_pass(9), budget.repair(9, 120, "repair.budget_s"):
+    budget.require_repair("repair.budget_s")
+    with budget.graph_pass(9):
         pass
     assert tried(budget, clock, 99, 1)
     assert budget.for_passes is None
