@@ -161,7 +161,7 @@ class PipelineConfig(Frozen):
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
         return tuple(
             f"{network}{recipe.name}{stage.suffix}"
-            for name, stage in configured_stages(self, "noisy").items()
+            for name, stage in configured_stages(self, "rejected").items()
             for network in networks
             for recipe in self.quantize
             if stage.fits(getattr(self, name), recipe, ())
@@ -224,7 +224,7 @@ class PipelineConfig(Frozen):
         made = (name + suffix for name in names for suffix in further.values())
         duplicates = [name for name, count in Counter((*names, *made)).items() if count > 1]
         if duplicates:
-            keys = ", ".join(("optimize", "quantize", "prune", *configured_stages(self, "noisy"), *further))
+            keys = ", ".join(("optimize", "quantize", "prune", *configured_stages(self, "rejected"), *further))
             raise ValueError(f"two candidates named {duplicates[0]!r}; remove one of them, or rename it ({keys})")
 
     def _require_measured_batch(self) -> None:

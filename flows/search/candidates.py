@@ -33,10 +33,6 @@ Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
 
-EXACT_DB = 40.0
-"""From here on, a quantized file is exact enough: its noise is a hundredth of its outputs."""
-
-
 class AccuracyLost(GateFailed):
     """The gate of the stage `accuracy` has rejected a candidate."""
 
@@ -95,7 +91,9 @@ class Quantized(NamedTuple):
     candidate: Candidate
     recipe: QuantizeConfig
     file: Artifact | None
-    """Where a more exact one is worth a try: it is noisy, and nothing else is wrong with it."""
+    """None where it was not tried, or could not be made."""
+    inaccurate: bool
+    """Whether the accuracy gate rejects it, and nothing else is wrong with it."""
 
     def exactness(self) -> tuple[float, float]:
         """Return the signal over the noise, in dB, and the accuracy."""
@@ -119,7 +117,7 @@ class Search:
     @classmethod
     def start(cls, line: Line, config: PipelineConfig, reference: Reference, base: Base) -> "Search":
         """Return the search of a network, whose time limit starts now. Waits for others on the host do not count."""
-        values = ((getattr(config, name), stage) for name, stage in configured_stages(config, "noisy").items())
+        values = ((getattr(config, name), stage) for name, stage in configured_stages(config, "rejected").items())
         recipes = base.recipes(config)
         used = [value.budget_s for value, stage in values if any(stage.fits(value, each, ()) for each in recipes)]
         clock = work_clock(line.run.journal)
@@ -164,12 +162,12 @@ class Search:
         return attempt.made, accepted
 
     def quantize(self) -> Candidates:
-        """Make a candidate with every recipe, from one calibration, and then a more exact one of the most exact."""
+        """Make a candidate with every recipe, from one calibration, and repair one that loses too much accuracy."""
         search = replace(self, base=replace(self.base, calibrated=self.calibrate()))
         recipes = enumerate(self.base.recipes(self.config))
         forks = [search.fork(Search.quantize_with, recipe, place) for place, recipe in recipes]
         made = [fork.result() for fork in forks]
-        return (*(each.candidate for each in made), *search.repair([each for each in made if each.file]))
+        return (*(each.candidate for each in made), *search.repair(made))
 
     def calibrate(self) -> Mapping[str, Artifact]:
         """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
@@ -192,7 +190,7 @@ class Search:
     def quantize_with(self, recipe: QuantizeConfig, place: int) -> "Quantized":
         """Make a candidate with a recipe, and run its gates."""
         base, (parent, model) = self.base, self.base.source(recipe)
-        file: Artifact | None = None
+        file, inaccurate = None, False
         with self.line.attempt(base.candidate(base.made_by(recipe), parent)) as attempt:
             base.facts.require_float32()
             prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
@@ -207,23 +205,22 @@ class Search:
                 )
                 if quantized.facts.nothing_to_gain:
                     raise NothingToGain(quantized.facts.nothing_to_gain)
+                file = quantized.artifacts["model"]
                 try:
-                    self.prove_quantized(attempt, quantized.artifacts["model"])
+                    self.prove_quantized(attempt, file)
                 except AccuracyLost:
-                    file = quantized.artifacts["model"]
+                    inaccurate = True
                     raise
-                if attempt.made.sqnr_db is not None and attempt.made.sqnr_db < EXACT_DB:
-                    file = attempt.made.model
-        return Quantized(attempt.made, recipe, file)
+        return Quantized(attempt.made, recipe, file, inaccurate)
 
     def repair(self, made: "Sequence[Quantized]") -> Candidates:
-        """Make a candidate of the most exact one that a package's stage can make more exact; none where it cannot."""
+        """Make a candidate of the most exact rejected one that a package's stage can repair; none where it cannot."""
         config, base, splits = self.config, self.base, self.reference.splits
         images = splits.get("validation", splits.get("calibration"))
-        recipes = [each.recipe for each in made]
-        for name, stage in configured_stages(config, "noisy").items() if base.calibrated and images else ():
+        recipes, rejected = [each.recipe for each in made if each.file], [each for each in made if each.inaccurate]
+        for name, stage in configured_stages(config, "rejected").items() if base.calibrated and images else ():
             value = getattr(config, name)
-            if not (fitting := [each for each in made if stage.fits(value, each.recipe, recipes)]):
+            if not (fitting := [each for each in rejected if stage.fits(value, each.recipe, recipes)]):
                 continue
             best = max(fitting, key=Quantized.exactness)
             with self.line.attempt(base.candidate(best.candidate.name + stage.suffix, best.candidate.name)) as attempt:

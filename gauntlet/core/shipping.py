@@ -9,7 +9,7 @@ from pydantic import BaseModel, create_model
 from gauntlet.core.kinds import kinds
 
 Model = TypeVar("Model", bound=BaseModel)
-Taken = Literal["quantized", "noisy", "chosen", "winner", "bundle"]
+Taken = Literal["quantized", "rejected", "chosen", "winner", "bundle"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class ShippingStage:
 
     quantized: `model`, a candidate that kept its accuracy, the splits `samples` and `test`, and its `inputs`. Its gate
     can reject the candidate, whose file is its artifact `model` from then on.
-    noisy: the most exact file of a recipe, unless it is as good as exact, to make another candidate of it: `model`,
-    from which `recipe` quantized `quantized`, the calibration's `prepared` and `ranges`, the limits `accuracy`, and the
-    splits `images`, which no gate uses, and `test`. If `model` was pruned, `whole` is the unpruned one. The new
-    candidate's file is its artifact `model`; its key's `budget_s` limits its time.
+    rejected: the most exact file that its accuracy gate rejected, to make another candidate of it: `model`, from which
+    `recipe` quantized `quantized`, the calibration's `prepared` and `ranges`, the limits `accuracy`, and the splits
+    `images`, which no gate uses, and `test`. If `model` was pruned, `whole` is the unpruned one. The new candidate's
+    file is its artifact `model`; its key's `budget_s` limits its time.
     chosen: a function of the flow, which runs stages of its own: the line, the configuration, the reference and what is
     shipped so far, by place. It returns what is to be shipped.
     winner: `model`, `test`, `golden` and `target`.
@@ -49,9 +49,9 @@ class ShippingStage:
     under_auto: Mapping[str, Any] = field(default_factory=dict)
     """Fields of its key under `quantize: auto`, which tries several recipes, where they are not set."""
     suffix: str = ""
-    """Behind the name of the noisy or chosen candidate: the name of the one that it makes, if it makes one."""
+    """Behind the name of the rejected or chosen candidate: the name of the one that it makes, if it makes one."""
     fits: Callable[[Any, Any, Collection[Any]], bool] = lambda *_: True
-    """Whether it can make one, for a value of its key, the recipe of the noisy one, and all that were tried."""
+    """Whether it can make one, for a value of its key, the recipe of the rejected one, and all that were tried."""
     before: str = ""
     """The key that this one stands before, such as one that reads it; the last by default."""
 

@@ -1,4 +1,4 @@
-"""Repair: find the fewest nodes of a quantized model to leave in float, so that it is exact and still faster.
+"""Repair: find the fewest nodes of a quantized model to leave in float, so that it is accurate and still faster.
 
 One session with a switch at every tensor (`wings.repair.switchable_model`) ranks units of nodes by the noise that each
 alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
@@ -47,7 +47,7 @@ AUTO_BUDGET_S = 20
 class RepairConfig(SearchBudget):
     """Limits on the effort of a repair. The limits on its result are in `accuracy`."""
 
-    enabled: bool = Field(True, description="make the most exact static INT8 candidate more exact")
+    enabled: bool = Field(True, description="repair the most exact static INT8 file that the accuracy gate rejects")
     images: int = Field(256, ge=8, description="largest number of validation images for the search")
 
     def can_repair(
@@ -76,7 +76,7 @@ class RepairFacts(Facts):
     )
     ranking: tuple[UnitNoise, ...] = Field(description="the units whose rounding adds the most noise")
     images: int
-    before: QualitySummary | None = Field(description="of the candidate as it was; None if there is nothing to repair")
+    before: QualitySummary | None = Field(description="of the rejected candidate; None if there is nothing to repair")
     trials: tuple[Trial, ...] = Field(description="full evaluations, in order")
     predictions: int = Field(description="number of sets whose quality was predicted")
     stopped: Stopped
@@ -99,7 +99,7 @@ def repair(
 ) -> Report[RepairFacts]:
     """Quantize the FP32 `model` with the fewest nodes in float that satisfy `accuracy`; the artifact is `model`.
 
-    `quantized` is the noisy candidate, `images` a split that no gate uses, and `test` the accuracy gate's split, of
+    `quantized` is the rejected candidate, `images` a split that no gate uses, and `test` the accuracy gate's split, of
     which only the length is read. If `model` was pruned, `whole` is the FP32 model to compare its accuracy with.
     `processor` is this machine's by default.
     """
@@ -202,7 +202,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
 
 REPAIR = ShippingStage(
     repair,
-    "noisy",
+    "rejected",
     RepairConfig,
     Field(default_factory=RepairConfig),
     packages={},

@@ -167,23 +167,23 @@ ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static}]", "repair.enabled=true")
 
 @pytest.mark.slow
 def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, home: Home) -> None:
-    first = run(quick_config(*ONE_RECIPE, "quantize=[{kind: static}, {kind: static, per_channel: false}]"))
-    good = {c.name: c for c in first.candidates}
-    plain, other, finer = good["static-u8s8"], good["static-u8s8-per-tensor"], good["static-u8s8-repaired"]
-    assert not any(c.reason.startswith("accuracy.") for c in first.candidates)
+    first = run(quick_config(*ONE_RECIPE))
+    plain = next(c for c in first.candidates if c.name == "static-u8s8")
     assert plain.sqnr_db is not None
-    assert finer.sqnr_db >= plain.sqnr_db + 2 >= other.sqnr_db + 2  # of two that pass, the most exact becomes more so
+    assert not any(c.name.endswith("-repaired") for c in first.candidates)
 
     # Whether it is faster is the machine's to say, so that gate is overridden: under the repaired candidate's own name.
     anyway = "{check: repair.min_speedup, reason: 'speed is not the question here', candidate: static-u8s8-repaired}"
     limit = f"accuracy.min_sqnr_db={plain.sqnr_db + 1}"
-    config = quick_config(*ONE_RECIPE, limit, f"overrides=[{anyway}]")
+    two = "quantize=[{kind: static, per_channel: false}, {kind: static}]"
+    config = quick_config(*ONE_RECIPE, two, limit, f"overrides=[{anyway}]")
     brought = configured_stages(config, "quantized")
     report = run(config)
     by_name = {c.name: c for c in report.candidates}
     assert by_name["static-u8s8"].status == "rejected"
     assert "accuracy.min_sqnr_db" in by_name["static-u8s8"].reason
-    repaired = by_name["static-u8s8-repaired"]
+    [repaired] = [candidate for name, candidate in by_name.items() if name.endswith("-repaired")]
+    assert plain.sqnr_db > by_name["static-u8s8-per-tensor"].sqnr_db  # the most exact is repaired
     assert repaired.parent == "static-u8s8"
     assert repaired.sqnr_db >= plain.sqnr_db + 1
     judged = [s.stage for s in report.stages if s.candidate == repaired.name]
