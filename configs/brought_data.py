@@ -14,7 +14,6 @@ from gauntlet.datasets.directory_index import index_directory, is_visible, print
 from gauntlet.datasets.normalized_images import IMAGENET
 from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.datasets.truth import are_class_numbers
 from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
@@ -117,8 +116,8 @@ def _arrays(
     are_names = labels is not None and _are_names(labels, names, trial)
     if are_names and not names and trial.class_count is None:
         notes["samples"] += f"; class indices {ASSUMED.rstrip(':')} to be the labels, sorted"
-    if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
-        part["task"] = "classification"  # floats alone suggest a regression, names a text
+    if trial.task is None and are_names:
+        part["task"] = "classification"  # texts alone suggest texts to read
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
 
 
@@ -181,16 +180,10 @@ def _short(values: list[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def _one_number(trial: TrialRun) -> bool:
-    """Return whether the only output is one number for each sample, as a probability of the second class is."""
-    shapes = [spec.shape[1:] for spec in trial.outputs if spec.dtype.startswith("float")]
-    return len(trial.outputs) == 1 and shapes in ([()], [(1,)]) and not trial.no_batch_axis
-
-
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return whether the folders are the model's classes, and the names of the classes."""
     folders = [child for child in data.iterdir() if child.is_dir() and is_visible(child.name)]
-    classes = trial.scores.shape[1] if trial.scores else 2 if _one_number(trial) else None
+    classes = trial.scores.shape[1] if trial.scores else 2 if trial.one_number else None
     if not folders or classes is None:
         notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
         return {"labelled": False}

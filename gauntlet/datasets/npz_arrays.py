@@ -14,7 +14,7 @@ from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import GROUPS, TIMES, SplitFractions, keep_copies_together, split_blocks, split_indices
-from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, names_in, task_of
+from gauntlet.datasets.truth import are_class_numbers, class_indices, in_axes, in_form, label_names, names_in, task_of
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -73,6 +73,7 @@ class NpzArrays(DataSource):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
         task = self.task or self._likely_task(truth)
+        truth = {path: in_axes(labels, task) for path, labels in truth.items()}
         names = self.labels or (names_in(truth.values()) if task == "classification" else ())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}

@@ -57,6 +57,12 @@ class TrialRun(Frozen):
         rows = (spec for spec in floats if len(spec.shape) == 2 and not self.no_batch_axis)
         return next((spec for spec in rows if isinstance(spec.shape[1], int) and spec.shape[1] > 1), None)
 
+    @property
+    def one_number(self) -> bool:
+        """Whether the only output is one number for each sample, as a probability of the second of two classes is."""
+        shapes = [spec.shape[1:] for spec in self.outputs if spec.dtype.startswith("float")]
+        return len(self.outputs) == 1 and shapes in ([()], [(1,)]) and not self.no_batch_axis
+
 
 def try_model(model: Path, shapes: Shapes, texts: NamedArrays | None = None) -> TrialRun:
     """Run a model in a process of its own, on random samples, or on the user's, shape (n, ...), where some are texts.

@@ -154,7 +154,7 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
 
 def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx")
-    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 10 * 1.0)
+    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 3 * 1.0)
     _, config = inferred(model, tmp_path / "s.npz")
     assert config.data.load().signature.task == "classification"
     np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) / 2)
