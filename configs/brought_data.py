@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
@@ -48,11 +48,13 @@ def read_arrays(data: Path) -> NamedArrays | None:
         with np.load(files[0], allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file fails in many ways
-        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({error})") from error
+        fix = "Fix: write it again, with numpy.savez and arrays of numbers or texts"
+        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({one_line(error)}). {fix}") from error
     if "labels" in arrays and arrays["labels"].dtype.kind == "b":
         arrays["labels"] = arrays["labels"].astype(np.int64)
     if any(array.ndim == 0 for array in arrays.values()):
-        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis")
+        fix = "Fix: leave out what is one number for all of them"
+        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis. {fix}")
     return arrays
 
 

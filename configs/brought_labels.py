@@ -40,7 +40,8 @@ def _of_column(labels: Array, trial: TrialRun, predict: Callable[[], NamedArrays
     """Return the problem of one number per sample."""
     values, whole = {*np.unique(labels).tolist()}, labels.dtype.kind in "iu"
     if trial.scores:
-        classes = are_class_numbers(labels) and (whole or max(values) < int(trial.scores.shape[1]))
+        known = whole or trial.class_count or max(values) < int(trial.scores.shape[1])
+        classes = known and are_class_numbers(labels)
         return "classification" if classes else task_of(labels)
     if not trial.one_number:
         return task_of(labels)

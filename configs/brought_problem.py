@@ -68,7 +68,7 @@ def infer_meaning(
         required("heads", "primary", "labels of further outputs")(values["train"], trial.outputs, heads)
     if trial.task is not None:
         part |= {"task": trial.task}
-    if arrays and LABELS in arrays and task is None and not part.get("task") and trial.class_count is None:
+    if arrays and LABELS in arrays and task is None and not part.get("task"):
         labels, samples = arrays[LABELS], partial(_samples, part, arrays, trial)
         if (shown := task_of_labels(labels, trial, lambda: model.predict(samples()))) != task_of(labels):
             part |= {"task": shown}

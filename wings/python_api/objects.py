@@ -2,7 +2,7 @@
 
 import tempfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name,
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sound_clips import has_clips, read_clips
-from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, in_order
+from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, in_order, is_number
+from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
 
 def model_file(model: Any, sample: Any, store: Store) -> str:
@@ -73,9 +74,18 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
 
 
 def samples_file(
-    data: Any, model: str, store: Store, *, trust: bool = False, group: str | None = None, time: str | None = None
+    data: Any,
+    model: str,
+    store: Store,
+    *,
+    trust: bool = False,
+    group: str | None = None,
+    time: str | None = None,
+    notes: dict[str, str] | None = None,
 ) -> str | None:
     """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
+
+    Of arrays that have splits, it is a folder with a file for each.
 
     Args:
         data: a path, of what `read_samples` reads, too; an array or a table of a model's only input; a dictionary by
@@ -85,6 +95,7 @@ def samples_file(
         trust: read a model that may run code, for the names of its columns.
         group: the column, or the array by name, whose samples of one value stay in one split.
         time: the column, or the array by name, by which the latest samples are for the test.
+        notes: what was done to the samples is added.
 
     Raises:
         ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
@@ -97,27 +108,47 @@ def samples_file(
         data = read_arrays(path) if named else read_samples(str(data))
         data = _clips(path, model) if path.is_dir() and has_clips(path) else data
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
-    if data is None:
-        if time or (group and source is None):
-            raise ConfigError(
-                f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by"
-            )
-        return None if source is None else str(source)
-    framework, names = framework_of(kind_of(Path(model))), _input_shapes(model)
-    fitted = framework.columns(Path(model), trust) if framework else ()
+    if data is None and (time or (group and source is None)):
+        raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
+    if source is None:
+        return None
+    given = array_files(Path(source)) if data is None else {}
+    if data is None and not given:
+        return str(source)
+    what = str(source) if isinstance(source, str | Path) else type(data).__name__
+    names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
-        arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
-        _require_inputs(arrays, names)
+        parts = given or {WHOLE: _joined(data, model, by, names, trust=trust)}
+        splits, said = in_usual_form(parts, names)
+        for arrays in splits.values() if said or not given else ():
+            _require_inputs(arrays, _input_shapes(model))
     except (StageError, ValueError, KeyError, IndexError) as error:
-        what = source if isinstance(source, str | Path) else type(data).__name__
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
-    if not arrays or not all(map(len, arrays.values())):
-        raise ConfigError(f"data: {source if isinstance(source, str | Path) else type(data).__name__} has no samples")
+    if not all(arrays and all(array.shape[:1] != (0,) for array in arrays.values()) for arrays in splits.values()):
+        raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
+    if given and not said:
+        return str(source)
+    if notes is not None and said:
+        notes["arrays"] = said
+    return _stored(splits, store)
+
+
+def _joined(data: Any, model: str, by: Mapping[str, str], names: Inputs, *, trust: bool) -> NamedArrays:
+    """Return the arrays of all batches, by input."""
+    framework = framework_of(kind_of(Path(model)))
+    fitted = framework.columns(Path(model), trust) if framework else ()
+    batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
+
+
+def _stored(splits: dict[str, NamedArrays], store: Store) -> str:
+    """Write arrays to the store; return the file, or the folder of a file for each split."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "samples.npz"
-        np.savez(path, allow_pickle=False, **arrays)
-        return str(store.path(store.put(path)))
+        files = [Path(folder) / f"{split or 'samples'}.npz" for split in splits]
+        for path, arrays in zip(files, splits.values(), strict=True):
+            np.savez(path, allow_pickle=False, **arrays)
+        stored = store.path(store.put(*files))
+        return str(stored if WHOLE in splits else stored.parent)
 
 
 def _require_inputs(arrays: NamedArrays, names: Inputs) -> None:
@@ -232,7 +263,8 @@ def read_samples(name: str) -> Any:
     if not path.is_file() or suffix == ".npz":
         return None
     if suffix not in (".npy", ".py", *TABLES):
-        raise ConfigError(f"--data {file}: a file of no known kind; expected {KINDS}")
+        fix = "Fix: write it as one of these, with numpy.savez or the to_csv of pandas"
+        raise ConfigError(f"--data {file}: a file of no known kind; expected {KINDS}. {fix}")
     try:
         if suffix == ".py":
             return UserFunction(function=f"{path.stem}:{function}", code_folder=path.parent).load()()
@@ -240,7 +272,15 @@ def read_samples(name: str) -> Any:
     except StageError as error:
         raise ConfigError(f"--data {name}: {error}") from error
     except Exception as error:  # a damaged file, or the user's code, may raise anything
-        raise ConfigError(f"--data {name}: cannot be read: {type(error).__name__}: {one_line(error)}") from error
+        what = "it is empty" if suffix != ".py" and not path.stat().st_size else f"cannot be read: {_described(error)}"
+        fix = (
+            "" if suffix == ".py" else ". Fix: copy the whole file, or write it again, with numbers or texts as values"
+        )
+        raise ConfigError(f"--data {name}: {what}{fix}") from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def _read_table(path: Path, suffix: str) -> Any:
@@ -254,11 +294,18 @@ def _read_table(path: Path, suffix: str) -> Any:
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
     try:
-        names = ",".join(pd.read_csv(path, nrows=0, encoding=encoding))
+        first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, encoding=encoding)
+        names = ",".join(first.iloc[0])
         separator = max(",;\t", key=names.count)
         points = "." if separator == "," else ".,"
-        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding) for point in points]
+        header = None if _are_values(names.split(separator)) else "infer"
+        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding, header=header) for point in points]
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
     return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
+
+
+def _are_values(names: Sequence[str]) -> bool:
+    """Return whether the names of columns are a first row of numbers, and not the numbers of the columns."""
+    return all(map(is_number, names)) and [*names] != [str(column) for column in range(len(names))]

@@ -144,6 +144,10 @@ def test_what_is_no_model_is_one_error(store: Store) -> None:
         ("x.csv", lambda path: TABLE.to_csv(path, sep=";", decimal=",", encoding="utf-8-sig")),
         ("x.csv", lambda path: TABLE.to_csv(path, index=False, sep="\t", encoding="utf-16")),
         ("x.npy", lambda path: np.save(path, X)),
+        ("x.csv", lambda path: TABLE.to_csv(path, index=False, header=False)),
+        ("x.csv", lambda path: pd.DataFrame(X).to_csv(path, index=False)),
+        ("x.jsonl", lambda path: pd.DataFrame({"v": [*X.tolist()]}).to_json(path, orient="records", lines=True)),
+        ("x.parquet", lambda path: pd.DataFrame({"v": [*X]}).to_parquet(path)),
     ],
 )
 def test_array_or_table_is_the_only_input(
@@ -153,7 +157,14 @@ def test_array_or_table_is_the_only_input(
     assert read(samples_file(tmp_path / name, model, store)) == {"values": X.tolist()}
 
 
-@pytest.mark.parametrize("column", ["labels", "label", "target", "class", "y"])
+@pytest.mark.parametrize("mark", ["?", " ?", "-", "NA", ""])
+def test_mark_of_a_missing_number_is_one(model: str, store: Store, tmp_path: Path, mark: str) -> None:
+    TABLE.astype(object).replace({"b": {5.0: mark}}).to_csv(tmp_path / "x.csv", index=False)
+    with np.load(str(samples_file(tmp_path / "x.csv", model, store))) as arrays:
+        np.testing.assert_equal(arrays["values"], np.where(X == 5, np.nan, X))
+
+
+@pytest.mark.parametrize("column", ["labels", "label", "target", "class", "y", "Label", " Target"])
 def test_column_has_the_labels(model: str, store: Store, tmp_path: Path, column: str) -> None:
     TABLE.assign(**{column: list("uvwuvw")}).to_csv(tmp_path / "x.csv", index=False)
     assert read(samples_file(tmp_path / "x.csv", model, store))["labels"] == list("uvwuvw")
@@ -177,7 +188,7 @@ def test_input_called_labels_is_told_from_the_truth(store: Store, tmp_path: Path
     np.savez(tmp_path / "x.npz", x=X, **given)
     file = samples_file(tmp_path / "x.npz", with_input_of_labels(tmp_path), store)
     split = read_npz_split(Path(str(file)))
-    assert split.inputs["labels"].tolist() == [*given.values()][-1].tolist()
+    assert split.inputs["labels"].ravel().tolist() == [*given.values()][-1].tolist()
     assert (split.labels is None) == (len(given) == 1)
     assert read_npz_split(split.save(tmp_path, "again")).inputs.keys() == {"x", "labels"}
 
@@ -234,7 +245,10 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
             "x.docx",
             r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
         ),
-        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid"),
+        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid.*Fix: copy the whole file"),
+        ("empty.csv", "empty.csv: it is empty. Fix: "),
+        ("empty.npy", "empty.npy: it is empty. Fix: "),
+        ("none.npz", "none.npz has no samples. Fix: "),
         ("bad.csv", "bad.csv: it is no text in UTF-8. Fix: save it as UTF-8"),
         ("bad.npy", "bad.npy: cannot be read: ValueError"),
         ("loads.py", "loads.py: loads:samples: loads has no function 'samples'"),
@@ -244,6 +258,9 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
 def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Path, name: str, message: str) -> None:
     for file in ("x.docx", "bad.parquet", "bad.npy", "loads.py"):
         (tmp_path / file).write_text("x = 1")
+    for file in ("empty.csv", "empty.npy"):
+        (tmp_path / file).touch()
+    np.savez(tmp_path / "none.npz", values=X[:0])
     (tmp_path / "fails.py").write_text(LOADER)
     (tmp_path / "bad.csv").write_text("Größe\n1\n", encoding="latin-1")
     with pytest.raises(ConfigError, match=message) as error:
