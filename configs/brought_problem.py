@@ -69,9 +69,9 @@ def infer_meaning(
     if trial.task is not None:
         part |= {"task": trial.task}
     if arrays and LABELS in arrays and task is None and not part.get("task"):
-        labels, samples = arrays[LABELS], partial(_samples, part, arrays, trial)
-        if (shown := task_of_labels(labels, trial, lambda: model.predict(samples()))) != task_of(labels):
-            part |= {"task": shown}
+        samples = partial(_samples, part, arrays, trial)
+        shown = task_of_labels(arrays[LABELS], trial, lambda: model.predict(samples()))
+        part |= {"task": shown} if shown != task_of(arrays[LABELS]) else {}
     truth = part.get("task") or _task_of_truth(part, arrays)
     if truth not in (None, "detection") and task in (None, truth):
         return (

@@ -32,7 +32,7 @@ NAME = re.compile(
     rf"|(?P<labels>y|labels?|targets?|class|arr_1))(?:_?(?:{_SPLIT.format('b_')}))?",
     re.IGNORECASE,
 )
-CHANNELS = (1, 3)
+CHANNELS = {1, 3}
 WHOLE = ""
 """The split of samples that are not split yet."""
 
@@ -50,14 +50,14 @@ def by_usual_names(arrays: NamedArrays, inputs: Sequence[str]) -> dict[str, Name
         if name not in own and (match := NAME.fullmatch(name)):
             split = next((key[2:] for key, text in match.groupdict().items() if text and key[1:2] == "_"), WHOLE)
             roles.setdefault((split, "inputs" if match["inputs"] else LABELS), []).append(name)
-    truth = {LABELS: (WHOLE, LABELS)} if LABELS not in arrays else {}
     if any(input_name(name) in inputs for name in own):  # what is left of the names may only be the labels'
-        labels = roles.get((WHOLE, LABELS), []) if truth else []
-        return {WHOLE: {LABELS if [name] == labels else name: array for name, array in arrays.items()}}
-    free = [name for name in arrays if name not in own]
+        only = [] if LABELS in arrays else roles.get((WHOLE, LABELS), [])
+        return {WHOLE: {LABELS if [name] == only else name: array for name, array in arrays.items()}}
+    labels = {name for (_, role), found in roles.items() if role == LABELS for name in found}
+    free = [name for name in arrays if name not in own and name not in labels]
     splits = {split for split, role in roles if role == "inputs"}
     if len(inputs) < 2 and len(free) == 1 and not splits:
-        roles, splits = {(WHOLE, "inputs"): free}, {WHOLE}
+        roles, splits = roles | {(WHOLE, "inputs"): free}, {WHOLE}
     if (
         len(inputs) > 1
         or not splits
@@ -132,20 +132,18 @@ def in_shape(array: Array, shape: Shape | None) -> Array:
     own, wanted = array.shape[1:], tuple(shape or ())[1:]
     if shape is None or not array.ndim or _fits(own, wanted) or _fits(own, shape):
         return array
-    if len(own) == len(wanted) == 3:
-        axes = next((axes for axes in ((3, 1, 2), (2, 3, 1)) if _fits([array.shape[a] for a in axes], wanted)), None)
-        channels = own[2] if axes == (3, 1, 2) else own[0]
-        return array.transpose(0, *axes) if axes and channels in CHANNELS else array
     if len(own) == len(wanted):
-        return array
-    if all(isinstance(axis, int) for axis in wanted):
-        same = math.prod(own) == math.prod(axis for axis in wanted if isinstance(axis, int))
-        return array.reshape(len(array), *map(int, wanted)) if same else array
+        moves = ((0, 3, 1, 2), (0, 2, 3, 1)) if len(own) == 3 and {own[0], own[2]} & CHANNELS else ()
+        moved = (array.transpose(axes) for axes in moves)
+        return next((images for images in moved if _fits(images.shape[1:], wanted)), array)
+    fixed = [axis for axis in wanted if isinstance(axis, int)]
+    if len(fixed) == len(wanted):
+        return array.reshape(len(array), *fixed) if math.prod(own) == math.prod(fixed) else array
     lengths = [axis for axis in own if axis != 1]
     if not _fits(lengths, [axis for axis in wanted if axis != 1]):
         return array
     rest = iter(lengths)
-    return array.reshape(len(array), *(1 if axis == 1 else next(rest) for axis in wanted))
+    return array.reshape(len(array), *[1 if axis == 1 else next(rest) for axis in wanted])
 
 
 def _fits(lengths: Sequence[int], shape: Sequence[int | str | None]) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ def test_only_state_dict_of_a_checkpoint_is_found(tmp_path: Path, key: str) -> N
     torch.testing.assert_close(dict(read_weights(tmp_path / "checkpoint.pt")), dict(state))
 
 
-WRAPPERS = (torch.compile, AveragedModel, lambda net: nn.DataParallel(torch.compile(net)))
+WRAPPERS = (torch.compile, AveragedModel, lambda net: nn.DataParallel(cast(Any, torch.compile(net))))
 
 
 @pytest.mark.parametrize("wrap", [*WRAPPERS, lambda net: nn.ModuleDict({"net": net})])

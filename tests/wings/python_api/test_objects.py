@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,7 +19,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import read_npz_split
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from wings.python_api.objects import model_file, read_samples, samples_file
+from wings.python_api.objects import model_file, samples_file
+from wings.python_api.sample_files import read_samples
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.arange(6)
@@ -74,6 +75,14 @@ def batches() -> Iterator[tuple[torch.Tensor, np.ndarray[Any, Any]]]:
         (({"values": X}, Y), True),
         (DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=4), True),
         (DataLoader(TensorDataset(torch.from_numpy(X)), batch_size=4), False),
+        (DataLoader(cast(Any, [({"x": x, "y": y}) for x, y in zip(X, Y, strict=True)]), batch_size=4), True),
+        (
+            DataLoader(cast(Any, [({"pixel_values": x, "label": y}) for x, y in zip(X, Y, strict=True)]), batch_size=4),
+            True,
+        ),
+        (TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), True),
+        ([*zip(X, Y, strict=True)], True),
+        (torch.from_numpy(X).bfloat16(), False),
         (batches(), True),
     ],
     ids=lambda value: type(value).__name__,
@@ -82,6 +91,11 @@ def test_samples_are_stored_under_the_name_of_the_input(model: str, store: Store
     assert read(samples_file(data, model, store)) == {"values": X.tolist()} | (
         {"labels": Y.tolist()} if labelled else {}
     )
+
+
+def test_labels_of_a_loader_may_be_texts(model: str, store: Store) -> None:
+    loader = DataLoader(cast(Any, [*zip(X, "uvwuvw", strict=True)]), batch_size=4)
+    assert read(samples_file(loader, model, store)) == {"values": X.tolist(), "labels": list("uvwuvw")}
 
 
 def test_table_of_several_inputs_is_stored_by_column(tmp_path: Path, store: Store) -> None:
@@ -109,7 +123,8 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         ([[1.0, 2.0], [3.0]], "a list cannot be read as an array"),
         (np.array([object()]), "is no array of numbers or texts"),
         (3, "expected arrays, a table, or batches of them"),
-        ((X, Y, Y), "a batch of 3 parts"),
+        ((X, Y, Y), "a batch of 3 parts; expected samples, or a pair of samples and labels. Fix: give these two"),
+        (zip(X, Y, strict=True), "labels is one value, not one for each sample. Fix: give batches"),
         (iter(()), "has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
     ],
