@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.normalized_images import IMAGENET
 from gauntlet.datasets.splits import SPLITS, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.datasets.truth import are_class_numbers
 from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
@@ -49,11 +48,13 @@ def read_arrays(data: Path) -> NamedArrays | None:
         with np.load(files[0], allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file fails in many ways
-        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({error})") from error
+        fix = "Fix: write it again, with numpy.savez and arrays of numbers or texts"
+        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({one_line(error)}). {fix}") from error
     if "labels" in arrays and arrays["labels"].dtype.kind == "b":
         arrays["labels"] = arrays["labels"].astype(np.int64)
     if any(array.ndim == 0 for array in arrays.values()):
-        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis")
+        fix = "Fix: leave out what is one number for all of them"
+        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis. {fix}")
     return arrays
 
 
@@ -117,8 +118,8 @@ def _arrays(
     are_names = labels is not None and _are_names(labels, names, trial)
     if are_names and not names and trial.class_count is None:
         notes["samples"] += f"; class indices {ASSUMED.rstrip(':')} to be the labels, sorted"
-    if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
-        part["task"] = "classification"  # floats alone suggest a regression, names a text
+    if trial.task is None and are_names:
+        part["task"] = "classification"  # texts alone suggest texts to read
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
 
 
@@ -181,16 +182,10 @@ def _short(values: list[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def _one_number(trial: TrialRun) -> bool:
-    """Return whether the only output is one number for each sample, as a probability of the second class is."""
-    shapes = [spec.shape[1:] for spec in trial.outputs if spec.dtype.startswith("float")]
-    return len(trial.outputs) == 1 and shapes in ([()], [(1,)]) and not trial.no_batch_axis
-
-
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return whether the folders are the model's classes, and the names of the classes."""
     folders = [child for child in data.iterdir() if child.is_dir() and is_visible(child.name)]
-    classes = trial.scores.shape[1] if trial.scores else 2 if _one_number(trial) else None
+    classes = trial.scores.shape[1] if trial.scores else 2 if trial.one_number else None
     if not folders or classes is None:
         notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
         return {"labelled": False}

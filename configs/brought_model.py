@@ -169,7 +169,8 @@ def kind_of(model: Path) -> str:
         what = "a folder" if model.is_dir() else "a file"
         raise ConfigError(f"{model}: {what} of no known kind; expected one that ends in {', '.join(known)}")
     if any(suffix in framework.archives for framework in all_frameworks()) and not zipfile.is_zipfile(model):
-        raise ConfigError(f"{model}: not a {suffix} file, which is a zip archive")
+        fix = "Fix: copy the whole file, or save the model again"
+        raise ConfigError(f"{model}: not a {suffix} file, which is a zip archive. {fix}")
     return known[suffix]
 
 

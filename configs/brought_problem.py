@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from configs.brought_labels import task_of_labels
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import SCALED_TO_UNIT, Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.splits import HEAD, array_name
+from gauntlet.datasets.splits import HEAD, LABELS, array_name
 from gauntlet.datasets.synthetic import draw_samples
 from gauntlet.datasets.truth import task_of
 from gauntlet.frameworks.trial_run import TrialRun
@@ -66,9 +68,11 @@ def infer_meaning(
         required("heads", "primary", "labels of further outputs")(values["train"], trial.outputs, heads)
     if trial.task is not None:
         part |= {"task": trial.task}
+    if arrays and LABELS in arrays and task is None and not part.get("task"):
+        samples = partial(_samples, part, arrays, trial)
+        shown = task_of_labels(arrays[LABELS], trial, lambda: model.predict(samples()))
+        part |= {"task": shown} if shown != task_of(arrays[LABELS]) else {}
     truth = part.get("task") or _task_of_truth(part, arrays)
-    if truth in ("tagging", "multi-label") and not part.get("task") and (shown := _shown_by(trial, truth)) != truth:
-        truth = part["task"] = shown
     if truth not in (None, "detection") and task in (None, truth):
         return (
             f"classification, {trial.class_count or trial.scores.shape[1]} classes"
@@ -117,19 +121,11 @@ def _described(problem: InferredProblem, task: Task | None) -> str:
     return f"{problem.task}{kind}: {problem.reason}" + ("" if task else "; override with --task")
 
 
-def _shown_by(trial: TrialRun, truth: Task) -> Task:
-    """Return what several whole numbers per sample are by the outputs: scores by position, by class, or values."""
-    axes = {len(output.shape) for output in trial.outputs if output.dtype.startswith("float")}
-    if axes == {3}:
-        return "tagging"
-    return "regression" if axes and axes <= {1, 2} and truth == "tagging" else truth
-
-
 def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:
     """Return what the labels of the data are; None where it has none."""
     if part["kind"] == "image-folder":
         return "classification" if part.get("labelled", True) else None
-    return task_of(arrays["labels"]) if arrays and "labels" in arrays else None
+    return task_of(arrays[LABELS]) if arrays and LABELS in arrays else None
 
 
 def _problem(

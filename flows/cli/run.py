@@ -106,12 +106,12 @@ def completed_run(
 
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
     """Return what was inferred for a model, and its configuration with the settings of the command."""
-    samples = options.data
+    samples, notes = options.data, dict[str, str]()
     if samples:
         home.create()  # samples of other kinds are stored
     for as_file in kinds("samples").values():
         by = {"group": options.group, "time": options.time}
-        samples = as_file(samples, options.config, home.store, trust=options.trust, **by)
+        samples = as_file(samples, options.config, home.store, trust=options.trust, notes=notes, **by)
     files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     shapes, *further = by_occurrence(options.shape)
@@ -131,6 +131,7 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
         )
     if samples != options.data:  # the user knows his own file, not the store's
         inferred.notes["samples"] = inferred.notes["samples"].replace(str(samples), options.data)
+    inferred.notes.update(notes)
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 

@@ -55,8 +55,7 @@ def recognize(source: str) -> None:
         raise ConfigError(
             f"{path}: not a TorchScript program, and weights alone need the code of their network. Fix: save the "
             "network with torch.export.save or torch.jit.save, export it to ONNX, or write a configuration with "
-            "train.kind: torch-model, which names the code and the weights (of Lightning's .ckpt, with "
-            "train.weights_key: state_dict)"
+            "train.kind: torch-model, which names the code and the weights"
         )
 
 

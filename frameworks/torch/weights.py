@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 FIX = "in the program that made it, torch.save(network.state_dict(), 'weights.pt')"
+KEYS = ("state_dict", "model_state_dict", "model", "ema", "state_dict_ema", "model_ema", "net", "network", "weights")
+"""Where checkpoints usually have a state dict."""
 MAX_NAMED = 5
 OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")
 TWO_HEADS = ("torchvision.models.googlenet", "torchvision.models.inception")
@@ -24,8 +26,8 @@ AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
 def read_weights(path: Path, key: str | None = None) -> "dict[str, torch.Tensor]":
     """Read a state dict: a `.safetensors` file, or one that `torch.save(network.state_dict(), ...)` wrote.
 
-    `key` is the place of the state dict in a larger checkpoint. Raise StageError if the file cannot be read, holds
-    anything but tensors and plain values, or has no state dict.
+    `key` is the place of the state dict in a larger checkpoint, by default the only one of `KEYS` there. Raise
+    StageError if the file cannot be read, holds anything but tensors and plain values, or has no state dict.
     """
     import torch
 
@@ -38,13 +40,24 @@ def read_weights(path: Path, key: str | None = None) -> "dict[str, torch.Tensor]
         if not isinstance(contents, dict) or key not in contents:
             raise StageError(f"train.weights_key: {path} has no {key!r}; it has {_names(contents)}")
         contents = contents[key]
+    elif isinstance(contents, dict) and not _is_state(contents):
+        states = [contents[name] for name in KEYS if _is_state(contents.get(name))]
+        contents = states[0] if len(states) == 1 else contents
     state: dict[str, torch.Tensor] = contents if isinstance(contents, dict) else {}
-    if not state or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()):
+    if not _is_state(state):
         raise StageError(
             f"train.weights: {path}: no state dict (tensors by name) but {_names(contents)}. "
             "Fix: if it is under one of these names, set train.weights_key"
         )
     return state
+
+
+def _is_state(contents: Any) -> bool:
+    """Return whether an object is a state dict: tensors by name."""
+    import torch
+
+    tensors = isinstance(contents, dict) and all(isinstance(value, torch.Tensor) for value in contents.values())
+    return bool(contents) and tensors and all(isinstance(name, str) for name in contents)
 
 
 def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", path: Path | str) -> None:
@@ -66,9 +79,7 @@ def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", 
     }
     listed = [f"{problem}: {_few(names)}" for problem, names in problems.items() if names]
     if listed:
-        prefix = _prefix(set(state), set(weights))
-        hint = f". Fix: every name in the file begins with '{prefix}'; save it without that" if prefix else ""
-        raise StageError(f"train.weights: {path} does not fit the network: {'; '.join(listed)}{hint}")
+        raise StageError(f"train.weights: {path} does not fit the network: {'; '.join(listed)}")
     if not hasattr(weights, "_metadata"):  # the layers' versions, which a safetensors file does not have
         state.update(weights)
         weights = state
@@ -84,9 +95,9 @@ def _fitted(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]") -> "
     """
     from torch.nn.parameter import is_lazy
 
-    state, fitted = network.state_dict(), copy.copy(weights)  # with the versions of the layers
+    state, fitted = network.state_dict(), _unwrapped(network, weights)
     two_heads = type(network).__module__ in TWO_HEADS
-    for name in [name for name in weights if name not in state]:
+    for name in [name for name in fitted if name not in state]:
         if (current := OLD_DENSENET.sub(r"\1\2", name)) in state:
             fitted[current] = fitted.pop(name)
         elif two_heads and name.startswith(AUXILIARY):
@@ -100,6 +111,24 @@ def _fitted(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]") -> "
         elif name.endswith("num_batches_tracked"):
             fitted[name] = state[name]
     return fitted
+
+
+def _unwrapped(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+    """Return weights without the first part of all names, where only then some are the network's.
+
+    `torch.compile` puts `_orig_mod.` in front, `DataParallel` and `AveragedModel` `module.`, and Lightning the name of
+    an attribute.
+    """
+    from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+    state, plain = network.state_dict(), copy.copy(weights)  # with the versions of the layers
+    for name in [name for name in plain if name.endswith("n_averaged") and name not in state]:
+        del plain[name]
+    while not any(name in state for name in plain) and len({name.partition(".")[0] for name in plain}) == 1:
+        if not all("." in name for name in plain):
+            break
+        consume_prefix_in_state_dict_if_present(plain, f"{next(iter(plain)).partition('.')[0]}.")
+    return plain if any(name in state for name in plain) else copy.copy(weights)
 
 
 def require_float32(network: "torch.nn.Module", name: str) -> None:
@@ -122,7 +151,7 @@ def without_other_head(
 
     Without such a head, the weights are as they were, and there are no names.
     """
-    state, head = network.state_dict(), head_of(network)
+    state, head, weights = network.state_dict(), head_of(network), _unwrapped(network, weights)
     names = tuple(f"{head}.{name}" if head else name for name, _ in network.get_submodule(head).named_parameters())
 
     def other_classes(name: str) -> bool:
@@ -174,10 +203,3 @@ def _names(contents: Any) -> str:
 def _few(names: list[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
-
-
-def _prefix(expected: set[str], names: set[str]) -> str:
-    """Return the prefix, usually `module.`, without which all names in the file would fit."""
-    suffix = min(expected, default="")
-    candidates = [name.removesuffix(suffix) for name in names if suffix and name.endswith(f".{suffix}")]
-    return next((prefix for prefix in candidates if {f"{prefix}{name}" for name in expected} == names), "")

@@ -13,8 +13,16 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
-from gauntlet.datasets.splitting import GROUPS, TIMES, SplitFractions, keep_copies_together, split_blocks, split_indices
-from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, names_in, task_of
+from gauntlet.datasets.splitting import (
+    GROUPS,
+    TIMES,
+    SplitFractions,
+    keep_copies_together,
+    split_blocks,
+    split_indices,
+    stratified_sample,
+)
+from gauntlet.datasets.truth import are_class_numbers, class_indices, in_axes, in_form, label_names, names_in, task_of
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -73,6 +81,7 @@ class NpzArrays(DataSource):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
         task = self.task or self._likely_task(truth)
+        truth = {path: in_axes(labels, task) for path, labels in truth.items()}
         names = self.labels or (names_in(truth.values()) if task == "classification" else ())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}
@@ -90,7 +99,7 @@ class NpzArrays(DataSource):
         if truth and (completed := kinds("truth").get(task)):
             parts = completed(parts, keys)
         if is_split:
-            return Dataset({path.stem: part for path, part in parts.items()}, signature)
+            return Dataset(self._with_calibration({path.stem: part for path, part in parts.items()}), signature)
         whole = _concatenated(list(parts.values()))
         classes = class_indices(whole.labels)
         if keys:
@@ -106,6 +115,18 @@ class NpzArrays(DataSource):
         if len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
             return "classification"
         return task_of(next(iter(truth.values()), None))
+
+    def _with_calibration(self, splits: dict[str, ArraySplit]) -> dict[str, ArraySplit]:
+        """Return splits with one for calibration, which is taken out of `train`, or without that of `test`."""
+        donor = "train" if "train" in splits else "test"
+        count, classes = len(splits[donor]), class_indices(splits[donor].labels)
+        size = round(self.split_fractions.calibration * count)
+        if "calibration" in splits or not 0 < size < count:
+            return splits
+        _, counts = np.unique([] if classes is None else classes, return_counts=True)
+        classes = classes if min(counts, default=0) > 1 and size >= len(counts) else None
+        left, drawn = stratified_sample(np.arange(count), size, classes, self.seed, "calibration")
+        return splits | {donor: splits[donor].at(left), "calibration": splits[donor].at(drawn)}
 
     def _is_split(self, files: tuple[Path, ...]) -> bool:
         splits = [path.name for path in files if path.stem in SPLITS]

@@ -68,6 +68,22 @@ def in_form(labels: Array, task: Task, names: tuple[str, ...]) -> Array:
     return labels.astype(np.int64) if labels.dtype.kind == "f" and _are_whole(labels) else labels
 
 
+def in_axes(labels: Array, task: Task) -> Array:
+    """Return labels with the axes that a problem takes: without one of length 1, and one-hot classes as numbers."""
+    ranks = FORMS[task][1] if task in FORMS else (labels.ndim,)
+    if labels.ndim in ranks or labels.ndim - 1 not in ranks:
+        return labels
+    if (unit := next((axis for axis in (labels.ndim - 1, 1) if labels.shape[axis] == 1), None)) is not None:
+        return labels.squeeze(unit)
+    return labels.argmax(axis=1) if task == "classification" and are_one_hot(labels) else labels
+
+
+def are_one_hot(labels: Array) -> bool:
+    """Return whether labels are 1 for the class of each sample and 0 for all others, shape (n, classes)."""
+    several = labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype.kind in "iuf"
+    return several and bool(np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all())
+
+
 def are_class_numbers(labels: Array) -> bool:
     """Return whether labels, shape (n,), may be the numbers of classes: whole and not negative, of any type."""
     return labels.ndim == 1 and labels.dtype.kind in "iuf" and bool(np.all(np.sign(labels) >= 0)) and _are_whole(labels)

@@ -16,7 +16,7 @@ from gauntlet.core.states import States, sample_types, states_by_name, states_by
 from gauntlet.datasets.synthetic import draw_samples, has_batch
 from gauntlet.frameworks.session import ExpectedImages, FrameworkSession, LoadedModel
 from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
-from gauntlet.onnx_model.model_file import is_large_file
+from gauntlet.onnx_model.model_file import is_large_file, require_local_data
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
@@ -57,6 +57,12 @@ class TrialRun(Frozen):
         rows = (spec for spec in floats if len(spec.shape) == 2 and not self.no_batch_axis)
         return next((spec for spec in rows if isinstance(spec.shape[1], int) and spec.shape[1] > 1), None)
 
+    @property
+    def one_number(self) -> bool:
+        """Whether the only output is one number for each sample, as a probability of the second of two classes is."""
+        shapes = [spec.shape[1:] for spec in self.outputs if spec.dtype.startswith("float")]
+        return len(self.outputs) == 1 and shapes in ([()], [(1,)]) and not self.no_batch_axis
+
 
 def try_model(model: Path, shapes: Shapes, texts: NamedArrays | None = None) -> TrialRun:
     """Run a model in a process of its own, on random samples, or on the user's, shape (n, ...), where some are texts.
@@ -69,7 +75,8 @@ def try_model(model: Path, shapes: Shapes, texts: NamedArrays | None = None) -> 
     except SubprocessFailed as error:
         raise ConfigError(f"{model}: the trial run failed: {error}. Fix: see gauntlet diagnose {model}") from error
     except StageError as error:
-        raise ConfigError(f"{error}. Fix: see gauntlet diagnose {model}") from error
+        fix = "" if "Fix:" in str(error) else f". Fix: see gauntlet diagnose {model}"
+        raise ConfigError(f"{error}{fix}") from error
 
 
 def model_outputs(model: Path, samples: NamedArrays) -> NamedArrays:
@@ -88,6 +95,7 @@ def _outputs_of(model: Path, samples: NamedArrays) -> NamedArrays:
 
 def _try(model: Path, shapes: dict[str, tuple[int, ...]], texts: NamedArrays | None) -> TrialRun:
     proto = read_untrusted_graph(model)
+    require_local_data(proto, model)
     own, declared = Signature.find(proto), signature_from_graph(proto)
     known: dict[str, Any] = {"opset": opset_versions(proto).get("ai.onnx", 0)}
     if own is not None:

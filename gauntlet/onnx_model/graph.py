@@ -24,7 +24,7 @@ def read_untrusted_graph(path: Path) -> onnx.ModelProto:
     if any(isinstance(text, bytes) for text in _texts(proto)):
         raise StageError(f"{path}: not a readable ONNX model: a name in it is not UTF-8")
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise StageError(f"{path}: not a readable ONNX model: it has no graph")
+        raise StageError(f"{path}: not a readable ONNX model: it has no graph. Fix: export it again")
     return proto
 
 

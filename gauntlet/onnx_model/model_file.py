@@ -100,6 +100,15 @@ def require_local_data(proto: onnx.ModelProto, path: Path) -> None:
             f"{path}: its external data {one_line(invalid[0])!r} is missing, or outside the model's folder. "
             "Fix: put the data into the model's folder and refer to it by name, or export the model again"
         )
+    for tensor in (tensor for tensor in stored_tensors(proto) if tensor.external_data):
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        size = (path.parent / place["location"]).stat().st_size
+        end = int(place.get("offset", 0)) + int(place.get("length", 0))
+        if end > size:
+            raise StageError(
+                f"{path}: its external data {place['location']!r} has {size} bytes, and {tensor.name!r} ends at {end}. "
+                "Fix: copy the whole file, or export the model again"
+            )
 
 
 def read_for_editing(path: Path) -> onnx.ModelProto:

@@ -154,7 +154,7 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
 
 def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx")
-    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 10 * 1.0)
+    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 3 * 1.0)
     _, config = inferred(model, tmp_path / "s.npz")
     assert config.data.load().signature.task == "classification"
     np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) / 2)
@@ -180,6 +180,13 @@ def spoilt(tmp_path: Path) -> Path:
     np.savez(tmp_path / "other.npz", picture=np.zeros((20, 3, 32, 32), np.float32))
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
     classifier(tmp_path / "m.onnx")
+    proto = onnx_text.model("m (float[n,4] x) => (float[n,4] y) { y = MatMul(x, w) }")
+    for name, data in (("short", "w.data"), ("alone", "gone.data")):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+        onnx.save(proto, tmp_path / f"{name}.onnx", save_as_external_data=True, location=data, size_threshold=0)
+        del proto.graph.initializer[:]
+    (tmp_path / "gone.data").unlink()
+    (tmp_path / "w.data").write_bytes(b"1234")
     return tmp_path
 
 
@@ -188,6 +195,11 @@ def spoilt(tmp_path: Path) -> Path:
     [
         (("missing.onnx",), "missing.onnx: no such file"),
         (("bad.onnx",), "bad.onnx: not a readable ONNX model"),
+        (
+            ("short.onnx",),
+            r"short.onnx: its external data 'w.data' has 4 bytes, and 'w' ends at 64. Fix: copy the whole",
+        ),
+        (("alone.onnx",), r"alone.onnx: its external data 'gone.data' is missing, .* Fix: put the data into"),
         (("folder",), "a folder of no known kind"),
         (("image.png",), "a file of no known kind; expected one that ends in .onnx"),
         (("m.onnx", "missing"), "--data .*missing: no such file or folder"),

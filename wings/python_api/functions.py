@@ -31,8 +31,10 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
             deque(data) if isinstance(data, Iterator) else data
         )  # the model's shapes and its samples are read from it
         source = model_file(model, data if sample is None else sample, place.store)
-        by = {} if isinstance(data, str | Path) else {key: options.pop(key, None) for key in ("group", "time")}
-        keywords = {"config": source, "data": samples_file(data, source, place.store, **by), **options}
+        if not isinstance(data, str | Path):  # a file is read by the command
+            by = {key: options.pop(key, None) for key in ("group", "time")}
+            data = samples_file(data, source, place.store, **by)
+        keywords = {"config": source, "data": data if data is None else str(data), **options}
         parsed, console = options_for("run", keywords), Console(quiet=quiet)
         out = new_model_file(parsed.out)
         config, inferred = configured(parsed, place, console)

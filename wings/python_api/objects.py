@@ -1,8 +1,7 @@
 """Models and samples that Python holds as objects, written as the files that a run takes."""
 
 import tempfile
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ from configs.brought_model import kind_of
 from configs.frameworks import all_frameworks, framework_of
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
-from gauntlet.core.errors import ConfigError, StageError, one_line
-from gauntlet.core.user_code import UserFunction
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
+from wings.python_api.sample_files import read_samples
 from wings.python_api.sound_clips import has_clips, read_clips
 from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, in_order
+from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
 
 def model_file(model: Any, sample: Any, store: Store) -> str:
@@ -73,9 +73,18 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
 
 
 def samples_file(
-    data: Any, model: str, store: Store, *, trust: bool = False, group: str | None = None, time: str | None = None
+    data: Any,
+    model: str,
+    store: Store,
+    *,
+    trust: bool = False,
+    group: str | None = None,
+    time: str | None = None,
+    notes: dict[str, str] | None = None,
 ) -> str | None:
     """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
+
+    Of arrays that have splits, it is a folder with a file for each.
 
     Args:
         data: a path, of what `read_samples` reads, too; an array or a table of a model's only input; a dictionary by
@@ -85,6 +94,7 @@ def samples_file(
         trust: read a model that may run code, for the names of its columns.
         group: the column, or the array by name, whose samples of one value stay in one split.
         time: the column, or the array by name, by which the latest samples are for the test.
+        notes: what was done to the samples is added.
 
     Raises:
         ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
@@ -97,27 +107,49 @@ def samples_file(
         data = read_arrays(path) if named else read_samples(str(data))
         data = _clips(path, model) if path.is_dir() and has_clips(path) else data
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
-    if data is None:
-        if time or (group and source is None):
-            raise ConfigError(
-                f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by"
-            )
-        return None if source is None else str(source)
-    framework, names = framework_of(kind_of(Path(model))), _input_shapes(model)
-    fitted = framework.columns(Path(model), trust) if framework else ()
+    if data is None and (time or (group and source is None)):
+        raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
+    if source is None:
+        return None
+    given = array_files(Path(source)) if data is None else {}
+    if data is None and not given:
+        return str(source)
+    what = str(source) if isinstance(source, str | Path) else type(data).__name__
+    names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
-        arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
-        _require_inputs(arrays, names)
+        parts = given or {WHOLE: _joined(data, model, by, names, trust=trust)}
+        splits, said = in_usual_form(parts, names)
+        for arrays in splits.values() if said or not given else ():
+            _require_inputs(arrays, _input_shapes(model))
     except (StageError, ValueError, KeyError, IndexError) as error:
-        what = source if isinstance(source, str | Path) else type(data).__name__
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
-    if not arrays or not all(map(len, arrays.values())):
-        raise ConfigError(f"data: {source if isinstance(source, str | Path) else type(data).__name__} has no samples")
+    if not all(arrays and all(array.shape[:1] != (0,) for array in arrays.values()) for arrays in splits.values()):
+        raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
+    if given and not said:
+        return str(source)
+    if notes is not None and said:
+        notes["arrays"] = said
+    return _stored(splits, store)
+
+
+def _joined(data: Any, model: str, by: Mapping[str, str], names: Inputs, *, trust: bool) -> NamedArrays:
+    """Return the arrays of all batches, by input."""
+    framework = framework_of(kind_of(Path(model)))
+    fitted = framework.columns(Path(model), trust) if framework else ()
+    batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
+    if single := [name for batch in batches[:1] for name, array in batch.items() if not array.ndim]:
+        raise StageError(f"{single[0]} is one value, not one for each sample. Fix: give batches")
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
+
+
+def _stored(splits: dict[str, NamedArrays], store: Store) -> str:
+    """Write arrays to the store; return the file, or the folder of a file for each split."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "samples.npz"
-        np.savez(path, allow_pickle=False, **arrays)
-        return str(store.path(store.put(path)))
+        files = [Path(folder) / f"{split or 'samples'}.npz" for split in splits]
+        for path, arrays in zip(files, splits.values(), strict=True):
+            np.savez(path, allow_pickle=False, **arrays)
+        stored = store.path(store.put(*files))
+        return str(stored if WHOLE in splits else stored.parent)
 
 
 def _require_inputs(arrays: NamedArrays, names: Inputs) -> None:
@@ -169,12 +201,26 @@ def _clips(path: Path, model: str) -> tuple[Array, ...]:
 
 def _batches(data: Any) -> Iterator[Any]:
     """Yield the batches of what gives them one after another, such as a `DataLoader`; else all samples as one."""
-    if isinstance(data, Mapping | tuple | list) or hasattr(data, "__array__"):
+    if isinstance(data, list) and data and isinstance(data[0], tuple | Mapping):
+        yield _collated(data)
+    elif isinstance(data, Mapping | tuple | list) or hasattr(data, "__array__"):
         yield data
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):  # a data set of PyTorch's
+        yield _collated([data[index] for index in range(len(data))])
     elif isinstance(data, Iterable):
         yield from data
     else:
         raise StageError("expected arrays, a table, or batches of them, such as a DataLoader gives")
+
+
+def _collated(samples: Sequence[Any]) -> Any:
+    """Return single samples, each alone or with its label, as one batch."""
+    first = next(iter(samples), None)
+    if isinstance(first, Mapping):
+        return {name: np.stack([as_array(one[name]) for one in samples]) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(np.stack([as_array(part) for part in parts]) for parts in zip(*samples, strict=True))
+    return np.stack([as_array(one) for one in samples])
 
 
 def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
@@ -190,75 +236,24 @@ def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[s
     return _named(batch, names, fitted) | written
 
 
+def _has_parts(batch: list[Any]) -> bool:
+    """Return whether a list is samples and labels, as a `DataLoader` gives them, and no array; labels may be texts."""
+    last = batch[-1] if batch else None
+    texts = len(batch) == 2 and isinstance(last, tuple | list) and all(isinstance(one, str) for one in last)
+    return all(hasattr(part, "__array__") for part in (batch[:-1] if texts else batch))
+
+
 def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArrays:
     """Return arrays by input; `names` are the model's inputs, `fitted` the names of its columns, if it has any."""
     if isinstance(batch, Mapping):
         renamed = {name for name in names if array_name(name) not in batch}  # `input:labels`, as a file may say itself
         return {array_name(str(n)) if n in renamed else str(n): as_array(array) for n, array in batch.items()}
-    if isinstance(batch, tuple) or (isinstance(batch, list) and all(hasattr(part, "__array__") for part in batch)):
+    if isinstance(batch, tuple) or (isinstance(batch, list) and _has_parts(batch)):
         if len(batch) > 2:
-            raise StageError(f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels")
+            what = f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels"
+            raise StageError(f"{what}. Fix: give these two, or a dictionary by input")
         inputs = _named(batch[0], names, fitted)
         return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
     if hasattr(batch, "columns"):
         return columns_by_input(in_order(batch, fitted), names)
     return {next(iter(names), ONLY_INPUT): as_array(batch)}
-
-
-TABLES = {f".{name}": f"read_{name}" for name in ("csv", "parquet", "json")} | {
-    ".tsv": "read_csv",
-    ".jsonl": "read_json",
-}
-"""Suffix of a table -> pandas' function that reads it."""
-DEFAULT_FUNCTION = "samples"
-KINDS = (
-    f"a folder of images or .wav files, .npz (inputs by name), .npy, {', '.join(TABLES)}, or FILE.py:FUNCTION that "
-    "gives batches"
-)
-
-
-def read_samples(name: str) -> Any:
-    """Return an array, a table, or what a user's function returns; None for an `.npz` file, a folder, or nothing there.
-
-    Args:
-        name: a path, or `FILE.py:FUNCTION`; the function of `FILE.py` alone is `samples`.
-
-    Raises:
-        ConfigError: when the file is of another kind, or cannot be read.
-    """
-    file, _, function = name.partition(":") if ".py:" in name else (name, "", DEFAULT_FUNCTION)
-    path = Path(file)
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    if not path.is_file() or suffix == ".npz":
-        return None
-    if suffix not in (".npy", ".py", *TABLES):
-        raise ConfigError(f"--data {file}: a file of no known kind; expected {KINDS}")
-    try:
-        if suffix == ".py":
-            return UserFunction(function=f"{path.stem}:{function}", code_folder=path.parent).load()()
-        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix)
-    except StageError as error:
-        raise ConfigError(f"--data {name}: {error}") from error
-    except Exception as error:  # a damaged file, or the user's code, may raise anything
-        raise ConfigError(f"--data {name}: cannot be read: {type(error).__name__}: {one_line(error)}") from error
-
-
-def _read_table(path: Path, suffix: str) -> Any:
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        fix = "pip install pandas; the extra sklearn brings it, too"
-        raise StageError(f"tables are read by pandas, which is not installed. Fix: {fix}") from error
-    if TABLES[suffix] != "read_csv":
-        return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))
-    with path.open("rb") as file:
-        encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
-    try:
-        names = ",".join(pd.read_csv(path, nrows=0, encoding=encoding))
-        separator = max(",;\t", key=names.count)
-        points = "." if separator == "," else ".,"
-        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding) for point in points]
-    except UnicodeError as error:
-        raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
-    table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
-    return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them

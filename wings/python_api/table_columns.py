@@ -1,11 +1,11 @@
 """The columns of a table as the inputs of a model, and its labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import NamedArrays, as_array
+from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splits import HEAD, LABELS, array_name, input_name
 from gauntlet.onnx_model.graph import Shape
@@ -14,6 +14,8 @@ Inputs = Mapping[str, Shape | None]
 """The inputs of an ONNX file with their shapes, as far as it declares them; empty for another model."""
 LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
 """The first that is there, and no input of the model, has the labels."""
+MISSING = ("?", "-")
+"""How missing numbers are written, besides what pandas knows, such as NA."""
 ONLY_INPUT = "input"
 """What a single array is called where the model has no name for it."""
 
@@ -30,19 +32,44 @@ def in_order(table: Any, fitted: tuple[str, ...]) -> Any:
     if missing := [name for name in fitted if name not in known]:
         raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
     chosen = [by_name[name.replace(" ", "_")] for name in fitted]
-    labels = [name for name in LABEL_COLUMNS if name in table.columns and name not in chosen][:1]
+    labels = _label_columns([name for name in table.columns if name not in chosen])[:1]
     heads = [name for name in table.columns if str(name).startswith(HEAD) and name not in chosen]
     return table[[*chosen, *labels, *heads]]
 
 
+def _label_columns(names: Iterable[Any]) -> list[Any]:
+    """Return the columns that may hold labels, the likeliest first; case and spaces around names do not count."""
+    likely = [(str(name).strip().lower(), name) for name in names]
+    return [name for label in LABEL_COLUMNS for plain, name in sorted(likely, key=str) if plain == label]
+
+
+def _column(values: Any) -> Array:
+    """Return a column as an array, one of lists with their axes; missing numbers may be written as in MISSING."""
+    if values.dtype.kind != "O":
+        return as_array(values)
+    if any(isinstance(one, list | np.ndarray) for one in values[:1]):
+        return np.stack([_nested(one) for one in values])
+    numbers = [one for one in values if not (isinstance(one, str) and one.strip() in MISSING)]
+    if len(numbers) < len(values) and all(isinstance(one, int | float) or is_number(one) for one in numbers):
+        return np.array([float(one) if is_number(one) else np.nan for one in values])
+    return as_array(values)
+
+
+def _nested(value: Any) -> Array:
+    return np.stack([_nested(one) for one in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
+
+
 def columns_by_input(table: Any, names: Inputs) -> NamedArrays:
     """Return a table of numbers as the matrix of a model's only input, and any other one by column."""
-    columns = {str(name): as_array(table[name]) for name in table.columns}
-    labelled = next((name for name in LABEL_COLUMNS if name in columns and name not in names), None)
+    columns = {str(name): _column(table[name]) for name in table.columns}
+    labelled = next(iter(_label_columns(columns.keys() - names.keys())), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
     labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in names}
     texts = [name for name, array in columns.items() if array.dtype.kind == "U"]
-    if len(names) > 1 or not names.keys().isdisjoint(columns) or (texts and not names):
+    if len(columns) == 1 and len(names) < 2 and (column := next(iter(columns.values()))).ndim > 1:
+        return {next(iter(names), ONLY_INPUT): column, **labels}
+    lists = any(array.ndim > 1 for array in columns.values())
+    if lists or len(names) > 1 or not names.keys().isdisjoint(columns) or (texts and not names):
         one = [name for name, shape in names.items() if shape and shape[1:] == (1,)]
         named = {array_name(name) if name in names else name: columns[name] for name in columns}
         return {name: array[:, None] if input_name(name) in one else array for name, array in named.items()} | labels
@@ -55,10 +82,11 @@ def _require_matrix(columns: NamedArrays, texts: list[str], names: Inputs) -> No
     """Raise `StageError` where columns are not the matrix of a model's only input."""
     ((name, shape),) = names.items()
     if 0 < len(texts) < len(columns):
-        row, text = next((row, text) for row, text in enumerate(columns[texts[0]]) if not _is_number(text))
+        row, text = next((row, text) for row, text in enumerate(columns[texts[0]]) if not is_number(text))
         raise StageError(
             f"column {texts[0]!r} holds texts, such as {str(text)!r} in row {row + 1}, and others hold numbers; the "
-            f"model's only input, {name!r}, takes them as one matrix. Fix: correct the row, or leave the column out"
+            f"model's only input, {name!r}, takes them as one matrix. Fix: correct the row, "
+            "leave the column out, or call it label if it has the labels"
         )
     if shape and len(shape) == 2 and isinstance(shape[1], int) and shape[1] != len(columns):
         raise StageError(
@@ -67,10 +95,10 @@ def _require_matrix(columns: NamedArrays, texts: list[str], names: Inputs) -> No
         )
 
 
-def _is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+def is_number(text: Any) -> bool:
+    """Return whether a value, or a text, is a number."""
     try:
         float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return True

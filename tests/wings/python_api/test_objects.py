@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,7 +19,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import read_npz_split
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from wings.python_api.objects import model_file, read_samples, samples_file
+from wings.python_api.objects import model_file, samples_file
+from wings.python_api.sample_files import read_samples
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.arange(6)
@@ -74,6 +75,14 @@ def batches() -> Iterator[tuple[torch.Tensor, np.ndarray[Any, Any]]]:
         (({"values": X}, Y), True),
         (DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=4), True),
         (DataLoader(TensorDataset(torch.from_numpy(X)), batch_size=4), False),
+        (DataLoader(cast(Any, [({"x": x, "y": y}) for x, y in zip(X, Y, strict=True)]), batch_size=4), True),
+        (
+            DataLoader(cast(Any, [({"pixel_values": x, "label": y}) for x, y in zip(X, Y, strict=True)]), batch_size=4),
+            True,
+        ),
+        (TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), True),
+        ([*zip(X, Y, strict=True)], True),
+        (torch.from_numpy(X).bfloat16(), False),
         (batches(), True),
     ],
     ids=lambda value: type(value).__name__,
@@ -82,6 +91,11 @@ def test_samples_are_stored_under_the_name_of_the_input(model: str, store: Store
     assert read(samples_file(data, model, store)) == {"values": X.tolist()} | (
         {"labels": Y.tolist()} if labelled else {}
     )
+
+
+def test_labels_of_a_loader_may_be_texts(model: str, store: Store) -> None:
+    loader = DataLoader(cast(Any, [*zip(X, "uvwuvw", strict=True)]), batch_size=4)
+    assert read(samples_file(loader, model, store)) == {"values": X.tolist(), "labels": list("uvwuvw")}
 
 
 def test_table_of_several_inputs_is_stored_by_column(tmp_path: Path, store: Store) -> None:
@@ -109,7 +123,8 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         ([[1.0, 2.0], [3.0]], "a list cannot be read as an array"),
         (np.array([object()]), "is no array of numbers or texts"),
         (3, "expected arrays, a table, or batches of them"),
-        ((X, Y, Y), "a batch of 3 parts"),
+        ((X, Y, Y), "a batch of 3 parts; expected samples, or a pair of samples and labels. Fix: give these two"),
+        (zip(X, Y, strict=True), "labels is one value, not one for each sample. Fix: give batches"),
         (iter(()), "has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
     ],
@@ -144,6 +159,10 @@ def test_what_is_no_model_is_one_error(store: Store) -> None:
         ("x.csv", lambda path: TABLE.to_csv(path, sep=";", decimal=",", encoding="utf-8-sig")),
         ("x.csv", lambda path: TABLE.to_csv(path, index=False, sep="\t", encoding="utf-16")),
         ("x.npy", lambda path: np.save(path, X)),
+        ("x.csv", lambda path: TABLE.to_csv(path, index=False, header=False)),
+        ("x.csv", lambda path: pd.DataFrame(X).to_csv(path, index=False)),
+        ("x.jsonl", lambda path: pd.DataFrame({"v": [*X.tolist()]}).to_json(path, orient="records", lines=True)),
+        ("x.parquet", lambda path: pd.DataFrame({"v": [*X]}).to_parquet(path)),
     ],
 )
 def test_array_or_table_is_the_only_input(
@@ -153,7 +172,14 @@ def test_array_or_table_is_the_only_input(
     assert read(samples_file(tmp_path / name, model, store)) == {"values": X.tolist()}
 
 
-@pytest.mark.parametrize("column", ["labels", "label", "target", "class", "y"])
+@pytest.mark.parametrize("mark", ["?", " ?", "-", "NA", ""])
+def test_mark_of_a_missing_number_is_one(model: str, store: Store, tmp_path: Path, mark: str) -> None:
+    TABLE.astype(object).replace({"b": {5.0: mark}}).to_csv(tmp_path / "x.csv", index=False)
+    with np.load(str(samples_file(tmp_path / "x.csv", model, store))) as arrays:
+        np.testing.assert_equal(arrays["values"], np.where(X == 5, np.nan, X))
+
+
+@pytest.mark.parametrize("column", ["labels", "label", "target", "class", "y", "Label", " Target"])
 def test_column_has_the_labels(model: str, store: Store, tmp_path: Path, column: str) -> None:
     TABLE.assign(**{column: list("uvwuvw")}).to_csv(tmp_path / "x.csv", index=False)
     assert read(samples_file(tmp_path / "x.csv", model, store))["labels"] == list("uvwuvw")
@@ -177,7 +203,7 @@ def test_input_called_labels_is_told_from_the_truth(store: Store, tmp_path: Path
     np.savez(tmp_path / "x.npz", x=X, **given)
     file = samples_file(tmp_path / "x.npz", with_input_of_labels(tmp_path), store)
     split = read_npz_split(Path(str(file)))
-    assert split.inputs["labels"].tolist() == [*given.values()][-1].tolist()
+    assert split.inputs["labels"].ravel().tolist() == [*given.values()][-1].tolist()
     assert (split.labels is None) == (len(given) == 1)
     assert read_npz_split(split.save(tmp_path, "again")).inputs.keys() == {"x", "labels"}
 
@@ -234,7 +260,10 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
             "x.docx",
             r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
         ),
-        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid"),
+        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid.*Fix: copy the whole file"),
+        ("empty.csv", "empty.csv: it is empty. Fix: "),
+        ("empty.npy", "empty.npy: it is empty. Fix: "),
+        ("none.npz", "none.npz has no samples. Fix: "),
         ("bad.csv", "bad.csv: it is no text in UTF-8. Fix: save it as UTF-8"),
         ("bad.npy", "bad.npy: cannot be read: ValueError"),
         ("loads.py", "loads.py: loads:samples: loads has no function 'samples'"),
@@ -244,6 +273,9 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
 def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Path, name: str, message: str) -> None:
     for file in ("x.docx", "bad.parquet", "bad.npy", "loads.py"):
         (tmp_path / file).write_text("x = 1")
+    for file in ("empty.csv", "empty.npy"):
+        (tmp_path / file).touch()
+    np.savez(tmp_path / "none.npz", values=X[:0])
     (tmp_path / "fails.py").write_text(LOADER)
     (tmp_path / "bad.csv").write_text("Größe\n1\n", encoding="latin-1")
     with pytest.raises(ConfigError, match=message) as error:

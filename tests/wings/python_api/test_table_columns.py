@@ -1,7 +1,7 @@
 """A model that was fitted on a table takes the columns of another one by name, in the order of its fit."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -70,12 +70,12 @@ def test_table_without_rows_is_refused(model: str, tmp_path: Path) -> None:
 def test_column_that_splits_is_no_input(model: str, tmp_path: Path, option: str, key: str) -> None:
     days = pd.date_range("2026-01-01", periods=60)
     X.assign(day=days, target=Y).to_parquet(tmp_path / "table.parquet")
-    file = samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **{option: "day"})
+    file = samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **cast(Any, {option: "day"}))
     with np.load(str(file)) as arrays:
         assert {*arrays.files} == {"input", "labels", key}
         assert arrays[key][1].startswith("2026-01-02T00:00")
     with pytest.raises(ConfigError, match="no column 'week' to split by; found: leaf width, leaf length, age, day"):
-        samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **{option: "week"})
+        samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **cast(Any, {option: "week"}))
 
 
 def test_column_that_splits_stays_an_input_where_the_model_was_fitted_on_it(model: str, tmp_path: Path) -> None:

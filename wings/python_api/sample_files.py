@@ -1,0 +1,86 @@
+"""Samples in files of arrays and tables, and those that a user's function gives."""
+
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.user_code import UserFunction
+from wings.python_api.table_columns import is_number
+
+TABLES = {f".{name}": f"read_{name}" for name in ("csv", "parquet", "json")} | {
+    ".tsv": "read_csv",
+    ".jsonl": "read_json",
+}
+"""Suffix of a table -> pandas' function that reads it."""
+DEFAULT_FUNCTION = "samples"
+KINDS = (
+    f"a folder of images or .wav files, .npz (inputs by name), .npy, {', '.join(TABLES)}, or FILE.py:FUNCTION that "
+    "gives batches"
+)
+
+
+def read_samples(name: str) -> Any:
+    """Return an array, a table, or what a user's function returns; None for an `.npz` file, a folder, or nothing there.
+
+    Args:
+        name: a path, or `FILE.py:FUNCTION`; the function of `FILE.py` alone is `samples`.
+
+    Raises:
+        ConfigError: when the file is of another kind, or cannot be read.
+    """
+    file, _, function = name.partition(":") if ".py:" in name else (name, "", DEFAULT_FUNCTION)
+    path = Path(file)
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if not path.is_file() or suffix == ".npz":
+        return None
+    if suffix not in (".npy", ".py", *TABLES):
+        fix = "Fix: write it as one of these, with numpy.savez or the to_csv of pandas"
+        raise ConfigError(f"--data {file}: a file of no known kind; expected {KINDS}. {fix}")
+    try:
+        if suffix == ".py":
+            return UserFunction(function=f"{path.stem}:{function}", code_folder=path.parent).load()()
+        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix)
+    except StageError as error:
+        raise ConfigError(f"--data {name}: {error}") from error
+    except Exception as error:  # a damaged file, or the user's code, may raise anything
+        what = "it is empty" if suffix != ".py" and not path.stat().st_size else f"cannot be read: {_described(error)}"
+        fix = (
+            "" if suffix == ".py" else ". Fix: copy the whole file, or write it again, with numbers or texts as values"
+        )
+        raise ConfigError(f"--data {name}: {what}{fix}") from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def _read_table(path: Path, suffix: str) -> Any:
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        fix = "pip install pandas; the extra sklearn brings it, too"
+        raise StageError(f"tables are read by pandas, which is not installed. Fix: {fix}") from error
+    if TABLES[suffix] != "read_csv":
+        return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))
+    with path.open("rb") as file:
+        encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
+    try:
+        first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, encoding=encoding)
+        names = ",".join(first.iloc[0])
+        separator = max(",;\t", key=names.count)
+        points = "." if separator == "," else ".,"
+        header = None if _are_values(names.split(separator)) else "infer"
+        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding, header=header) for point in points]
+    except UnicodeError as error:
+        raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
+    table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
+    return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
+
+
+def _are_values(names: Sequence[str]) -> bool:
+    """Return whether the names of columns are a first row of numbers, and not the numbers of the columns."""
+    return all(map(is_number, names)) and [*names] != [str(column) for column in range(len(names))]

@@ -1,0 +1,168 @@
+"""Arrays as people have them: under names such as `X` and `y_test`, and with other axes than the model takes."""
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from configs.brought_model import kind_of
+from configs.frameworks import trainings
+from configs.required_packages import require_packages_of
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.artifact import Store
+from gauntlet.core.errors import PipelineError
+from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
+from gauntlet.datasets.splitting import GROUPS, TIMES
+from gauntlet.onnx_model.graph import Shape
+from tasks.train.base import Brought
+from wings.python_api.table_columns import ONLY_INPUT, Inputs
+
+SPLIT_WORDS = {
+    "train": "train(?:ing)?",
+    "validation": "val(?:id(?:ation)?)?|dev",
+    "calibration": "calib(?:ration)?",
+} | {"test": "test(?:ing)?"}
+"""Split -> how names of arrays and of files say it."""
+_SPLIT = "|".join(f"(?P<{{0}}{split}>{words})" for split, words in SPLIT_WORDS.items())
+NAME = re.compile(
+    rf"(?:(?:{_SPLIT.format('a_')})_?)?(?:(?P<inputs>x|data|features?|inputs?|images?|samples?|arr_0)"
+    rf"|(?P<labels>y|labels?|targets?|class|arr_1))(?:_?(?:{_SPLIT.format('b_')}))?",
+    re.IGNORECASE,
+)
+CHANNELS = {1, 3}
+WHOLE = ""
+"""The split of samples that are not split yet."""
+
+
+def by_usual_names(arrays: NamedArrays, inputs: Sequence[str]) -> dict[str, NamedArrays]:
+    """Return arrays by split, under the names of a model's inputs and `labels`; as they are where names say no more.
+
+    Args:
+        arrays: as people name them.
+        inputs: the model's; none where it has no names for them. An array that is called so is that input.
+    """
+    own = {name for name in arrays if name in (GROUPS, TIMES) or is_truth(name) or input_name(name) in inputs}
+    roles: dict[tuple[str, str], list[str]] = {}
+    for name in arrays:
+        if name not in own and (match := NAME.fullmatch(name)):
+            split = next((key[2:] for key, text in match.groupdict().items() if text and key[1:2] == "_"), WHOLE)
+            roles.setdefault((split, "inputs" if match["inputs"] else LABELS), []).append(name)
+    if any(input_name(name) in inputs for name in own):  # what is left of the names may only be the labels'
+        only = [] if LABELS in arrays else roles.get((WHOLE, LABELS), [])
+        return {WHOLE: {LABELS if [name] == only else name: array for name, array in arrays.items()}}
+    labels = {name for (_, role), found in roles.items() if role == LABELS for name in found}
+    free = [name for name in arrays if name not in own and name not in labels]
+    splits = {split for split, role in roles if role == "inputs"}
+    if len(inputs) < 2 and len(free) == 1 and not splits:
+        roles, splits = roles | {(WHOLE, "inputs"): free}, {WHOLE}
+    if (
+        len(inputs) > 1
+        or not splits
+        or (len(splits) > 1 and WHOLE in splits)
+        or any(len(n) > 1 for n in roles.values())
+    ):
+        return {WHOLE: arrays}
+    name = array_name(inputs[0]) if inputs else ONLY_INPUT
+    made = {}
+    for split in splits:
+        made[split] = {name: arrays[roles[split, "inputs"][0]]}
+        if (split, LABELS) in roles:
+            made[split][LABELS] = arrays[roles[split, LABELS][0]]
+    if len(splits) == 1:
+        return {WHOLE: {key: array for key, array in arrays.items() if key in own} | made[splits.pop()]}
+    return _with_test(made)
+
+
+def _with_test(splits: dict[str, NamedArrays]) -> dict[str, NamedArrays]:
+    """Return splits with one for the test, which that for validation is where there is none."""
+    return splits if "test" in splits else {"test" if name == "validation" else name: splits[name] for name in splits}
+
+
+def array_files(path: Path) -> dict[str, NamedArrays]:
+    """Return the arrays of an `.npz` file, of a folder with one for each split, or of `.npy` files; else none."""
+    splits = {file: _split_of(file.stem) for file in sorted(path.glob("*.npz"))}
+    try:
+        if path.suffix == ".npz" and path.is_file():
+            return {WHOLE: arrays} if (arrays := _read(path)) else {}
+        if splits and all(splits.values()):
+            return {str(split): _read(file) for file, split in splits.items()}
+        files = {} if splits else {file.stem: np.load(file, allow_pickle=False) for file in sorted(path.glob("*.npy"))}
+    except NPZ_ERRORS:  # what reads the samples says more about it
+        return {}
+    return {WHOLE: files} if files else {}
+
+
+def _read(path: Path) -> NamedArrays:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _split_of(stem: str) -> str | None:
+    return next((split for split, words in SPLIT_WORDS.items() if re.fullmatch(words, stem, re.IGNORECASE)), None)
+
+
+def in_usual_form(parts: dict[str, NamedArrays], inputs: Inputs) -> tuple[dict[str, NamedArrays], str]:
+    """Return arrays by split, under the names and in the shapes of a model's inputs, and what was changed, in words."""
+    named = [(split, arrays, by_usual_names(arrays, tuple(inputs))) for split, arrays in parts.items()]
+    splits = {key or split: arrays for split, _, usual in named for key, arrays in usual.items()}
+    said = []
+    if [*splits] != [*parts] or any(splits[split].keys() != parts[split].keys() for split in parts):
+        names, read = next(iter(parts.values())), sorted({*chain(*splits.values())}, key=is_truth)
+        of = f" of {', '.join(splits)}" if WHOLE not in splits else ""
+        said.append(f"{', '.join(names)} read as {' and '.join(read)}{of}")
+    only = next(iter(inputs)) if len(inputs) == 1 else None
+    for arrays in splits.values():
+        for name in [name for name in arrays if not is_truth(name) and name not in (GROUPS, TIMES)]:
+            before, shape = arrays[name], inputs.get(input_name(name), inputs[only] if only else None)
+            arrays[name] = in_shape(before, shape)
+            if arrays[name].shape != before.shape:
+                said.append(f"{name} {[*before.shape[1:]]} taken as {[*arrays[name].shape[1:]]}")
+    return splits, "; ".join(dict.fromkeys(said))
+
+
+def in_shape(array: Array, shape: Shape | None) -> Array:
+    """Return samples, shape (n, ...), in the shape that an input declares, where only one way leads there.
+
+    Axes of length 1 are added or left out, the values of a sample are laid out in their order, or the channels of
+    images become the first or the last axis. Else, the samples are returned as they are.
+    """
+    own, wanted = array.shape[1:], tuple(shape or ())[1:]
+    if shape is None or not array.ndim or _fits(own, wanted) or _fits(own, shape):
+        return array
+    if len(own) == len(wanted):
+        moves = ((0, 3, 1, 2), (0, 2, 3, 1)) if len(own) == 3 and {own[0], own[2]} & CHANNELS else ()
+        moved = (array.transpose(axes) for axes in moves)
+        return next((images for images in moved if _fits(images.shape[1:], wanted)), array)
+    fixed = [axis for axis in wanted if isinstance(axis, int)]
+    if len(fixed) == len(wanted):
+        return array.reshape(len(array), *fixed) if math.prod(own) == math.prod(fixed) else array
+    lengths = [axis for axis in own if axis != 1]
+    if not _fits(lengths, [axis for axis in wanted if axis != 1]):
+        return array
+    rest = iter(lengths)
+    return array.reshape(len(array), *[1 if axis == 1 else next(rest) for axis in wanted])
+
+
+def _fits(lengths: Sequence[int], shape: Sequence[int | str | None]) -> bool:
+    """Return whether a shape with open axes allows lengths."""
+    pairs = zip(lengths, shape, strict=False)
+    return len(lengths) == len(shape) and all(not isinstance(axis, int) or axis == length for length, axis in pairs)
+
+
+def framework_inputs(model: str, store: Store, *, trust: bool) -> Inputs:
+    """Return the inputs of a framework's model, with the shapes that it declares; none where it does not say them."""
+    try:
+        training = trainings()[kind_of(Path(model))]
+        config = training.model_validate(training.values(model, None, trust=trust))
+        require_packages_of(model, "train", config)
+        if not isinstance(config, Brought):
+            return {}
+        loaded = config.load_model(store)
+    except PipelineError:  # what runs the model says more about it
+        return {}
+    shapes = {spec.name: spec.shape for spec in loaded.declared}
+    names = loaded.arguments.required or tuple(shapes)
+    return {name: shapes.get(name) for name in names}
