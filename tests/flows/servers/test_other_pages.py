@@ -1,6 +1,7 @@
 """Pages in a browser: those of others plant no automation, which would run a shell command; ours lead to the login."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -26,10 +27,9 @@ def no_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_link_to_a_run_leads_to_the_login_and_then_to_the_run(browser: Browser, tmp_path: Path) -> None:
     home, page = Home(tmp_path / "home"), browser.new_page()
     with prefect_server(home, 0) as url:
-        run: dict[str, str] = {}
-        for path, content in (("flows", {"name": "gauntlet"}), ("flow_runs", {"name": "my-model"})):
-            content |= {"flow_id": run["id"]} if run else {}
-            run = requests.post(f"{url}/{path}/", json=content, auth=prefect_account(home), timeout=60).json()
+        how: dict[str, Any] = {"auth": prefect_account(home), "timeout": 60}
+        flow = requests.post(f"{url}/flows/", json={"name": "gauntlet"}, **how).json()["id"]
+        run = requests.post(f"{url}/flow_runs/", json={"flow_id": flow, "name": "my-model"}, **how).json()
         link = f"{url.removesuffix('/api')}/runs/flow-run/{run['id']}"
         page.goto(link)
         sign_in(page, home)

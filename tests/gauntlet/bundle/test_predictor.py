@@ -178,7 +178,6 @@ def test_one_image_alone_is_one_and_what_is_none_is_refused(predictor: Predictor
     paths, pixels = (tmp_path / "three.png", str(tmp_path / "three.png")), decode_image(png(3), 1)
     for one in (png(3), *paths, pixels, pixels[:, :, 0], PIL.Image.fromarray(pixels[:, :, 0])):
         assert predictor.predict(one) == [predictor(png(3))]
-    assert predictor.predict([]) == []
     for none in (3, [1, 2], pixels[:, :, 0].tolist()):
         with pytest.raises(StageError, match=r"expected an image, or pixels of shape \(height, width, channels\); got"):
             predictor.predict(none)
