@@ -208,12 +208,7 @@ def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes
 
 
 def _try_framework(
-    model: Path,
-    train: dict[str, Any],
-    arrays: NamedArrays | None,
-    shapes: Shapes,
-    store: Store,
-    notes: dict[str, str],
+    model: Path, train: dict[str, Any], arrays: NamedArrays | None, shapes: Shapes, store: Store, notes: dict[str, str]
 ) -> BroughtModel:
     """Load a framework's model in this process, as the stage `train` will, and run it on a few samples."""
     config = TypeAdapter[Training](TrainConfig).validate_python(train)

@@ -112,12 +112,7 @@ class PipelineConfig(Frozen):
     structure: StructureConfig = Field(default_factory=StructureConfig)
     numerics: NumericsConfig = Field(default_factory=NumericsConfig)
     optimize: tuple[OptimizeConfig, ...] = Field(
-        (
-            Chain(),
-            OrtGraph(level="basic"),
-            OrtGraph(level="extended"),
-            OrtGraph(level="all"),
-        ),
+        (Chain(), OrtGraph(level="basic"), OrtGraph(level="extended"), OrtGraph(level="all")),
         description="graph passes; each makes one candidate",
     )
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)

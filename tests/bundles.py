@@ -1,12 +1,14 @@
 """Bundles of real models, as the stage `package` makes them."""
 
 import io
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from PIL import Image
@@ -156,3 +158,10 @@ def digits_report(trained: "Trained") -> RunReport:
     stages += (gate("accuracy", "static-u8s8", check), gate("portability", "static-u8s8", unsure))
     stages += (gate("accuracy", "another", check),)
     return run_report(trained.model, "static-u8s8", stages)
+
+
+@pytest.fixture
+def folder(signed: Path, tmp_path: Path) -> Path:
+    """A signed bundle as a folder, which a test may change."""
+    shutil.unpack_archive(signed, tmp_path / "digits")
+    return tmp_path / "digits"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
+HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 RACE = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
 RACE += ("benchmark.session_variants=[]",)
 """A race that takes a second; the number of processors decides nothing in it."""

@@ -24,7 +24,7 @@ KINDS: dict[str, type[Facts]] = {
 
 ANYTHING: dict[str, dict[str, Any]] = {
     "train": {"signature": Signature.model_construct(labels=())},
-    "benchmark": {"machine": MachineLoad.model_construct(other_load_cores=None), "profiles": ()},
+    "benchmark": {"machine": MachineLoad.model_construct(other_load_cores=None), "profiles": (), "reference": "fp32"},
     "select": {"winner": None, "reason": None, "batch": None},
 }
 """What a page asks for and a test need not say."""

@@ -140,7 +140,6 @@ def test_commands_without_a_run_work_and_name_what_is_missing(call: Call) -> Non
 
 
 FRAMEWORKS = ("torch", "torchvision", "triton", "tensorflow", "keras", "jax", "flax")
-QUICK += ("numerics.samples=8", "quantize=[{kind: static}]")
 
 
 def asked_by_make() -> list[str]:

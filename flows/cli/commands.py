@@ -35,13 +35,22 @@ def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -
 
 
 class GroupedParser(argparse.ArgumentParser):
-    """Prints the commands in groups."""
+    """Prints the commands in groups, and names the one that a wrong word is close to."""
+
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            import difflib  # it takes 5 ms
+
+            near = difflib.get_close_matches(value, action.choices, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "`gauntlet --help` lists all"
+            raise argparse.ArgumentError(action, f"there is no command {value!r}; {hint}")
+        super()._check_value(action, value)
 
     def format_help(self) -> str:
         """Return the usage, the commands of each group, the options and the epilog."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
+        formatter.add_text(f"{self.description} Each command's --help has an example.")
         [commands] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         groups = {name: command.get_default("heading") or MORE for name, command in commands.choices.items()}
         sections = {group: [c for c in commands._choices_actions if groups[c.dest] == group] for group in GROUPS}

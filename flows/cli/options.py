@@ -41,12 +41,8 @@ def parser() -> argparse.ArgumentParser:
         description="Run a model through the gauntlet: train, export, check, optimize, quantize, race, select.",
         epilog=EXIT_CODES,
     )
-    top.add_argument(
-        "--version",
-        action=_PrintVersion,
-        nargs=0,
-        help="print the versions of this program and of the runtimes, and exit",
-    )
+    text = "print the versions of this program and of the runtimes, and exit"
+    top.add_argument("--version", action=_PrintVersion, nargs=0, help=text)
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
     add = adder(commands, "flows.cli", USES)
     _add_pipeline_commands(add)
@@ -83,9 +79,8 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     text = "show what a run would try, without running it"
     validate = add("validate", "validate:validate_config", text)
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of configurations")
-    validate.add_argument(
-        "config", metavar="CONFIG|MODEL", nargs="*", default=[], help=f"{SOURCE}; several are validated one by one"
-    )
+    several = f"{SOURCE}; several are validated one by one"
+    validate.add_argument("config", metavar="CONFIG|MODEL", nargs="*", default=[], help=several)
     for command in (run, validate):
         add_model_options(command)
         add_settings(command)

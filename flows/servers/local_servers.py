@@ -131,6 +131,7 @@ def start_prefect(home: Home, port: Port, while_starting: Callable[[], object]) 
         "PREFECT_SERVER_API_PORT": str(port.number),  # without it, the page calls port 4200 wherever it is
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": port.address,  # the default lets any page that a user visits read it
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         # In memory, the default, a killed server forgets who holds a concurrency limit: it would stay taken forever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         SERVER: password(home),

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.servers.guard import guarded
 
@@ -37,12 +39,42 @@ def take_turns() -> None:
         dependencies.MODELS_DEPENDENCIES["database_config"] = WritersInTurn(url)
 
 
+class LoginFirst:
+    """Sends a browser that has no password to the login, which leads back: a run's page only says "Page not found"."""
+
+    SCRIPT = b"""<script>
+localStorage.setItem("prefect-show-promotional-content", "false")
+if (location.pathname != "/login" && !localStorage.getItem("prefect-password"))
+  location.replace("/login?redirect=" + encodeURIComponent(location.pathname + location.search))
+</script>"""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the script to each page."""
+
+        async def send_page(message: Message) -> None:
+            headers = MutableHeaders(raw=message["headers"]) if message["type"] == "http.response.start" else None
+            if headers is not None and headers.get("content-type", "").startswith("text/html"):
+                del headers["content-length"]
+            elif b"<head>" in message.get("body", b""):
+                message["body"] = message["body"].replace(b"<head>", b"<head>" + self.SCRIPT, 1)
+            await send(message)
+
+        is_page = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+        if is_page:
+            names = (b"accept-encoding", b"if-none-match", b"if-modified-since")
+            scope = {**scope, "headers": [header for header in scope["headers"] if header[0] not in names]}
+        await self.app(scope, receive, send_page if is_page else send)
+
+
 def main() -> None:
     """Run the server until SIGTERM."""
     from prefect.server.api.server import create_app
 
     take_turns()
-    config = uvicorn.Config(guarded(create_app(final=True)), log_level="warning")
+    config = uvicorn.Config(guarded(LoginFirst(create_app(final=True))), log_level="warning")
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=0)])
 
 

@@ -37,6 +37,7 @@ AnyImage = TypeVar("AnyImage", bound=Image)
 Sample = tuple[Array, tuple[int, int]]
 """A model's input made from an image, and the image's height and width."""
 
+ONE_IMAGE = (bytes, str, Path, PIL.Image.Image)
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 
 
@@ -70,18 +71,18 @@ class Predictor:
         self.preprocessing()  # `ConfigError` for a model that takes no images
         return self.predict([image])[0]
 
-    def predict(self, images: Sequence[Image] | Mapping[str, Any], batch: int | None = None) -> list[Prediction]:
-        """Return one prediction per image; `StageError` when one cannot be read.
+    def predict(
+        self, images: Image | Sequence[Image] | Mapping[str, Any], batch: int | None = None
+    ) -> list[Prediction]:
+        """Return one prediction per image, also of one alone; `StageError` when one cannot be read.
 
         `batch` is the number of images per call, by default the one with the best throughput in the race. A model that
         takes no images takes samples instead, as `run` does.
         """
         if isinstance(images, Mapping) or not self.takes_images:
             return self.decode(self.run(images, batch))
-        if not len(images):
-            return []
-        samples = [self._sample(image) for image in images]
-        return self.decode(self.run(self._stacked(samples), batch), [size for _, size in samples])
+        samples = [self._sample(image) for image in self._several(images)]
+        return self.decode(self.run(self._stacked(samples), batch), [size for _, size in samples]) if samples else []
 
     async def apredict(self, images: Sequence[Image], batch: int | None = None) -> list[Prediction]:
         """Do what `predict` does in a thread, so that an event loop goes on meanwhile."""
@@ -138,13 +139,7 @@ class Predictor:
             raise NoEmbedding(f"{self.contract.target} gives none")
         other = copy(self)
         other.session = open_embedding_session(
-            self.bundle.model,
-            output,
-            self.session,
-            samples,
-            batches,
-            threads=self._threads,
-            overrides=self._overrides,
+            self.bundle.model, output, self.session, samples, batches, threads=self._threads, overrides=self._overrides
         )
         return other
 
@@ -164,6 +159,13 @@ class Predictor:
             expected = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
             raise ConfigError(f"{self.contract.name}: the model takes {expected}, not images")
         return how
+
+    def _several(self, images: Any) -> Iterable[Image]:
+        """Return images as they are given: several, or one alone."""
+        shape: tuple[int, ...] = getattr(images, "shape", ())
+        if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, len(self.preprocessing().mean))):
+            return [images]
+        return [images] if isinstance(images, ONE_IMAGE) or not isinstance(images, Iterable) else images
 
     def _sample(self, image: Image) -> Sample:
         how = self.preprocessing()
@@ -189,7 +191,13 @@ def pixels_of(image: Image, channels: int) -> Array:
     if isinstance(image, PIL.Image.Image):
         return pixels_of_image(image, channels)
     if not isinstance(image, str | Path):
-        return _listed_pixels(image) if isinstance(image, list | tuple) else as_array(image)
+        pixels = _listed_pixels(image) if isinstance(image, list | tuple) else as_array(image)
+        if pixels.ndim not in (2, 3):
+            shape = "(height, width, channels)"
+            raise StageError(
+                f"expected an image, or pixels of shape {shape}; got {type(image).__name__} {pixels.shape}"
+            )
+        return pixels
     try:
         return decode_image(Path(image).read_bytes(), channels)
     except OSError as error:

@@ -68,10 +68,7 @@ class BenchmarkRow(Frozen):
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
         description="against the reference; if `stopped_as` is 'slower', against `stopped_for`"
     )
-    processes: int = Field(
-        1,
-        description="processes measured: one in each round, or one in all",
-    )
+    processes: int = Field(1, description="processes measured: one in each round, or one in all")
     more_rounds: int | None = Field(
         None, description="rounds that would probably resolve the comparison; None if none would"
     )

@@ -57,10 +57,7 @@ class ImageFolder(NormalizedImages):
     )
     input_name: str = Field("input", min_length=1, description="name of the model's input")
     image_size: ImageSize = Field((224, 224), description="height and width of an input; one number for both")
-    resize: Resize = Field(
-        "crop",
-        description="stretch (default for boxes), crop the center first, or add bars",
-    )
+    resize: Resize = Field("crop", description="stretch (default for boxes), crop the center first, or add bars")
     padding: int = Field(114, ge=0, le=255, description="level of a letterbox's bars, of 255; default: YOLO's")
     interpolation: Interpolation = Field("bilinear", description="Pillow's; all but nearest are antialiased")
     channel_order: ChannelOrder = Field(

@@ -70,12 +70,7 @@ class Synthetic(DataSource):
 
 
 def draw_samples(
-    signature: Signature,
-    samples: int,
-    lengths: Mapping[str, int],
-    *,
-    no_batch_axis: bool = False,
-    seed: int = 0,
+    signature: Signature, samples: int, lengths: Mapping[str, int], *, no_batch_axis: bool = False, seed: int = 0
 ) -> NamedArrays:
     """Return random samples for the inputs of a signature, each of shape (samples, ...).
 

@@ -12,11 +12,7 @@ from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.regression import Regression
 
-PROBLEMS: dict[str, type[Problem]] = {
-    "classification": Classification,
-    "regression": Regression,
-    "arrays": Arrays,
-}
+PROBLEMS: dict[str, type[Problem]] = {"classification": Classification, "regression": Regression, "arrays": Arrays}
 
 
 def problem_of(signature: Signature, labels: Array | None = None) -> Problem:

@@ -47,12 +47,7 @@ def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str)
 
 
 def _judged_drop(
-    config: AccuracyLimits,
-    change: PairedChange,
-    verdict: LossVerdict,
-    changed: str,
-    more: str,
-    remedy: str,
+    config: AccuracyLimits, change: PairedChange, verdict: LossVerdict, changed: str, more: str, remedy: str
 ) -> tuple[Check, ...]:
     limit = config.max_accuracy_drop
     detail = f"{verdict}: {changed}; 95 % interval {change.low:.4f} to {change.high:.4f}"
@@ -147,10 +142,7 @@ CASE_FIX = "calibrate on samples of these lengths too, leave sensitive nodes in 
 
 
 def case_noise_check(
-    limits: AccuracyLimits,
-    problem: Problem,
-    cases: Mapping[str, GoldenCase],
-    run: Callable[[NamedArrays], NamedArrays],
+    limits: AccuracyLimits, problem: Problem, cases: Mapping[str, GoldenCase], run: Callable[[NamedArrays], NamedArrays]
 ) -> tuple[Check, ...]:
     """Check the SQNR of each float output in each golden case but those of the data's own size; none without any.
 

@@ -188,13 +188,7 @@ class Problem(ABC):
         drops = np.concatenate([metrics[0](drawn) - metrics[1](drawn) for drawn in weights])
         low, high = np.percentile(drops, [2.5, 97.5])
         return PairedChange(
-            metric=name,
-            n=samples,
-            before=first,
-            after=last,
-            drop=first - last,
-            low=float(low),
-            high=float(high),
+            metric=name, n=samples, before=first, after=last, drop=first - last, low=float(low), high=float(high)
         )
 
     def _drawn(self, samples: int, rng: np.random.Generator) -> Iterator[Floats]:

@@ -177,4 +177,4 @@ class Classification(Problem):
 
 def _class_text(entry: ClassConfidence) -> str:
     confidence = entry.confidence if entry.calibrated is None else entry.calibrated
-    return entry.label if confidence is None else f"{entry.label} {100 * confidence:.1f} %"
+    return entry.label if confidence is None else f"{entry.label}: {100 * confidence:.1f} %"

@@ -141,11 +141,7 @@ def _arrays(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
         yield InferredProblem("arrays", "as requested")
 
 
-TASKS: dict[str, Infer] = {
-    "classification": _classification,
-    "regression": _regression,
-    "arrays": _arrays,
-}
+TASKS: dict[str, Infer] = {"classification": _classification, "regression": _regression, "arrays": _arrays}
 """The core's own; packages bring others (entry points `inference.TASK`)."""
 ORDER: tuple[Task, ...] = ("detection", "text", "segmentation", "classification", "multi-label", "embedding")
 """Boxes and texts first: their outputs would pass for maps, or several of their outputs for classes."""

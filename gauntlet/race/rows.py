@@ -6,12 +6,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from gauntlet.core.run_report import BenchmarkRow
-from gauntlet.race.confidence import (
-    CONFIDENCE,
-    median_shift_interval,
-    percentile_bound,
-    rounds_to_resolve,
-)
+from gauntlet.race.confidence import CONFIDENCE, median_shift_interval, percentile_bound, rounds_to_resolve
 from gauntlet.race.contender import Contender
 
 ONE_PROCESS = 0.02

@@ -33,11 +33,7 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
         quality = SummaryCard("Predictions", first, (more,) if more else ())
     elif best.accuracy is None and best.sqnr_db is not None:
         quality = SummaryCard("SQNR", f"{written.fixed(best.sqnr_db, 1)} dB", ("of the worst output and slice",))
-    return [
-        *_race(report, best, others),
-        quality,
-        SummaryCard("Size", written.size(best.size_bytes), sizes),
-    ]
+    return [*_race(report, best, others), quality, SummaryCard("Size", written.size(best.size_bytes), sizes)]
 
 
 def _tail(row: BenchmarkRow) -> list[str]:

@@ -34,6 +34,8 @@ from tasks.benchmark.target_accuracy import TargetAccuracy
 
 QUICK_ROUNDS = 6
 """Of a race that asks whether a longer one still holds."""
+MAX_PROFILED = 3
+"""Of equally fast candidates, one of which is selected later; each takes seconds."""
 
 
 def still_holds(
@@ -220,6 +222,13 @@ def _timing(
     )
 
 
+def equally_fast(results: tuple[CandidateTiming, ...]) -> list[str]:
+    """Return the fastest candidate, and then those that are not proven slower: another stage selects one of them."""
+    first = {result.candidate: result.rows[0] for result in results if result.rows}
+    names = sorted(first, key=lambda name: first[name].median_ms)
+    return [name for name in names if name == names[0] or first[name].speedup_high >= first[names[0]].speedup_low]
+
+
 def _profile(
     workspace: Workspace,
     plan: Plan,
@@ -227,15 +236,14 @@ def _profile(
     contenders: Mapping[str, list[Contender]],
     results: tuple[CandidateTiming, ...],
 ) -> tuple[tuple[CandidateProfile, ...], dict[str, Artifact]]:
-    """Profile the reference and the fastest candidate, each on its chosen target; return their traces too."""
+    """Profile the reference and the fastest candidates, each on its chosen target; return their traces too."""
     profiles: list[CandidateProfile] = []
     artifacts: dict[str, Artifact] = {}
     chosen = {result.candidate: result.target for result in results}
-    fastest = min((r for r in results if r.rows), key=lambda r: r.rows[0].median_ms).candidate
     reference = next(iter(contenders))
-    for role, name in {"reference": reference, "fastest": fastest}.items():
-        if role == "fastest" and name == reference:
-            continue
+    fastest = (name for name in equally_fast(results) if name != reference)
+    roles = ("fastest", *(f"fastest_{number}" for number in range(2, MAX_PROFILED + 1)))
+    for role, name in (("reference", reference), *zip(roles, fastest, strict=False)):
         contender = next(c for c in contenders[name] if c.entry.target == chosen[name])
         profile, trace = profile_candidate(contender, inputs, plan, workspace.folder)
         profiles.append(profile)

@@ -117,8 +117,10 @@ class BenchmarkFacts(Facts):
     def section(self) -> Section | None:
         """Return the profiles."""
         known = [p for p in self.profiles if p.profile is not None and any(o.ms > 0 for o in p.profile.operators)]
-        values = {"profiles": known}
-        return Section("Where the time goes", template="kernels.html.j2", values=values) if known else None
+        if not known:
+            return None
+        values = {"profiles": known, "reference": self.reference}
+        return Section("Where the time goes", template="kernels.html.j2", values=values)
 
     def first_results(self) -> tuple[str, ...]:
         """Return the speed-ups at the first batch size, the largest first; the winner is raced again after that."""

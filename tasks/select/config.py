@@ -16,10 +16,7 @@ class SelectConfig(Frozen):
     """When a candidate is selected over the reference."""
 
     everyday: ClassVar = {"objective": "throughput", "batch": 8, "min_speedup": 1.2}
-    objective: Objective = Field(
-        "latency",
-        description="what the winner is best at",
-    )
+    objective: Objective = Field("latency", description="what the winner is best at")
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.03, ge=1, description="the lower end of the speed-up's interval must exceed this")
     min_reduction: float = Field(

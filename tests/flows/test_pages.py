@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
-from harness import QUICK, command, prefect_account, sets, sign_in
+from harness import HIDDEN, QUICK, command, sets, sign_in
 from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
@@ -30,20 +29,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[tuple[str, str, RunReport]]:
     """A run of the command line with no server of ours about, and `gauntlet up` on its home."""
-    hidden = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME"), "")
-    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **hidden)
+    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **HIDDEN)
     assert done.returncode == 0, done.stdout + done.stderr
     home = Home(folder / ".gauntlet")
     run = home.finished_run()
     assert run is not None
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
     ports = [str(free_port()), str(free_port())]
-    up = command(folder, "up", "--prefect-port", ports[0], "--mlflow-port", ports[1], **hidden)
+    up = command(folder, "up", "--prefect-port", ports[0], "--mlflow-port", ports[1], **HIDDEN)
     assert up.returncode == 0, up.stdout + up.stderr
     assert ports[0] in up.stdout
     assert ports[1] in up.stdout
     yield f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", report
-    assert command(folder, "down", **hidden).returncode == 0
+    assert command(folder, "down", **HIDDEN).returncode == 0
 
 
 def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(
@@ -84,15 +82,3 @@ def test_link_in_the_report_opens_the_mlflow_run(page: Page, served: tuple[str, 
     page.get_by_text(report.run_id).first.wait_for()
     page.get_by_text("winner").first.wait_for()
     page.get_by_text("quality.top1").first.wait_for()
-
-
-def test_page_of_another_origin_plants_nothing_in_prefect(
-    page: Page, folder: Path, served: tuple[str, str, RunReport]
-) -> None:
-    prefect, mlflow, _ = served
-    page.goto(f"{mlflow}/health")
-    send = "url => fetch(url, {method: 'POST', mode: 'no-cors', body: new Blob(['{\"name\": \"planted\"}'])})"
-    page.evaluate(send, f"{prefect}/api/flows/")
-    planted = {"flows": {"name": {"any_": ["planted"]}}}
-    account = prefect_account(Home(folder / ".gauntlet"))
-    assert requests.post(f"{prefect}/api/flows/filter", json=planted, auth=account, timeout=60).json() == []

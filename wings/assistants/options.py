@@ -1,8 +1,8 @@
 """The command of this wing; like all parsers, it imports nothing that takes long."""
 
-from flows.cli.commands import MODELS, Commands, adder
+from flows.cli.commands import SERVERS, Commands, adder
 
-USES = {"mcp": (MODELS, "gauntlet mcp")}
+USES = {"mcp": (SERVERS, "gauntlet mcp")}
 
 
 def add_commands(commands: Commands) -> None:

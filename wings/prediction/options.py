@@ -22,7 +22,7 @@ def add_commands(commands: Commands) -> None:
     provided = "execution provider, such as cuda"
     predict.add_argument("--provider", metavar="NAME", help=provided)
     kinds = (
-        "INPUT may be one video: a file, camera:0, or the address of a stream (http, rtsp); --draw takes FILE.mp4, too"
+        "INPUT may be one video: a file, camera:0, or the address of a stream\n(http, rtsp); --draw takes FILE.mp4, too"
     )
     video = predict.add_argument_group("a video", kinds)
     video.add_argument("--frames", type=at_least(1), metavar="N", help="predict at most so many frames of a video")

@@ -192,7 +192,7 @@ def _print_table(console: Console, results: Iterable[Result], kind: str) -> None
     while rows := list(islice(remaining, ROWS_AT_ONCE)):
         header = not width
         width = width or min(max(len(kind), *(len(name) for name, _ in rows)), console.width // 2)
-        table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, padding=(0, 1), expand=True)
+        table = Table(box=box.SIMPLE_HEAD, show_header=header, show_edge=False, padding=(0, 1), expand=True)
         table.add_column(kind, width=width, overflow="fold")
         table.add_column("prediction", ratio=1, overflow="fold")
         for name, result in rows:

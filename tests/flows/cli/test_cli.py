@@ -69,7 +69,8 @@ def test_command_and_option_of_another_package_are_used(tmp_path: Path) -> None:
     assert "--greeting" in shown.stdout
 
 
-def test_every_command_has_a_group_and_an_example_that_parses() -> None:
+def test_every_command_has_a_group_and_an_example_that_parses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     top = parser()
     [commands] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
     for name, one in commands.choices.items():
@@ -77,6 +78,7 @@ def test_every_command_has_a_group_and_an_example_that_parses() -> None:
         example = shlex.split(str(one.epilog).splitlines()[0].removeprefix("example: gauntlet "))
         assert example[0] == name
         assert callable(pkgutil.resolve_name(top.parse_args(example).command))
+        assert max(map(len, one.format_help().splitlines())) <= 80, name
 
 
 def test_without_a_command_the_help_is_printed(tmp_path: Path) -> None:
@@ -111,7 +113,8 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         ),
         (["show"], ["there is no report of a finished run", "gauntlet run"]),
         (["show", "2020"], ["a run '2020'", "gauntlet run"]),
-        (["dance"], ["invalid choice"]),
+        (["sing-along"], ["there is no command 'sing-along'; `gauntlet --help` lists all"]),
+        (["prdict"], ["did you mean 'predict'?"]),
     ],
 )
 def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], words: list[str]) -> None:

@@ -1,10 +1,11 @@
-"""A page that the user visits cannot plant an automation, which would run a shell command, in a server of this home."""
+"""Pages in a browser: those of others plant no automation, which would run a shell command; ours lead to the login."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
-from harness import prefect_account
+from harness import prefect_account, sign_in
 from playwright.sync_api import Browser
 from static_files import served
 
@@ -17,11 +18,27 @@ SENT = """{method: "POST", mode: "no-cors", body: new Blob(['{"name": "planted"}
 """As a browser sends it without asking the server first: without a content type."""
 
 
-def test_page_of_another_origin_plants_nothing(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def no_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PREFECT_API_URL", "PREFECT_HOME", CLIENT):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_link_to_a_run_leads_to_the_login_and_then_to_the_run(browser: Browser, tmp_path: Path) -> None:
+    home, page = Home(tmp_path / "home"), browser.new_page()
+    with prefect_server(home, 0) as url:
+        how: dict[str, Any] = {"auth": prefect_account(home), "timeout": 60}
+        flow = requests.post(f"{url}/flows/", json={"name": "gauntlet"}, **how).json()["id"]
+        run = requests.post(f"{url}/flow_runs/", json={"flow_id": flow, "name": "my-model"}, **how).json()
+        link = f"{url.removesuffix('/api')}/runs/flow-run/{run['id']}"
+        page.goto(link)
+        sign_in(page, home)
+        page.get_by_text("my-model").first.wait_for()
+        assert page.url == link
+        page.close()
+
+
+def test_page_of_another_origin_plants_nothing(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<p>news</p>")
     home = Home(tmp_path / "home")
     with prefect_server(home, 0) as url, served(tmp_path) as elsewhere:

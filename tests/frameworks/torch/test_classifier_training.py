@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from few_samples import failing_loss
+from torch_networks import Killed
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.classifier_training import TorchTraining
@@ -163,14 +164,6 @@ def test_train_takes_pictures_with_channels_last_when_the_data_has_them(
     assert report.facts.signature.inputs == (TensorSpec(name="input", dtype="float32", shape=("batch", 8, 8, 3)),)
     network, example = torch_network.load_network(out.path(report.artifacts["model"]))
     assert network(example["input"]).shape == (2, 10)
-
-
-class Killed(Workspace):
-    """A workspace whose owner is ended after the first epoch."""
-
-    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        if unit == "epoch":
-            raise KeyboardInterrupt
 
 
 def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_layers(

@@ -46,7 +46,7 @@ def test_image_files_are_predicted_as_what_they_show(predictor: Predictor, tmp_p
     assert np.mean([int(one.top[0].label) == truth[i] for i, one in enumerate(found)]) >= 0.95
     (tmp_path / "a.png").write_bytes(png(7))
     assert predictor(tmp_path / "a.png") == predictor(str(tmp_path / "a.png")) == predictor(png(7))
-    assert found[0].text().startswith("0 9")
+    assert found[0].text().startswith("0: 9")
 
 
 def test_pixels_on_the_scale_of_the_training_data_are_no_image_file(predictor: Predictor) -> None:
@@ -171,6 +171,16 @@ def test_arrays_may_be_tensors_lists_and_tables(array_bundle: Path, convert: Cal
 def test_image_may_be_pillows_a_tensor_or_a_list(predictor: Predictor, convert: Callable[..., object]) -> None:
     pixels = decode_image(png(3), 1)[:, :, 0].copy()
     assert predictor(convert(pixels)) == predictor(png(3))
+
+
+def test_one_image_alone_is_one_and_what_is_none_is_refused(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "three.png").write_bytes(png(3))
+    paths, pixels = (tmp_path / "three.png", str(tmp_path / "three.png")), decode_image(png(3), 1)
+    for one in (png(3), *paths, pixels, pixels[:, :, 0], PIL.Image.fromarray(pixels[:, :, 0])):
+        assert predictor.predict(one) == [predictor(png(3))]
+    for none in (3, [1, 2], pixels[:, :, 0].tolist()):
+        with pytest.raises(StageError, match=r"expected an image, or pixels of shape \(height, width, channels\); got"):
+            predictor.predict(none)
 
 
 def test_listed_integers_are_levels_of_8_bits(predictor: Predictor) -> None:

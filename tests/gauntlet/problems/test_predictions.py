@@ -28,7 +28,7 @@ def test_scores_become_softmax_and_the_best_class_is_first() -> None:
     assert [one.label for one in found.top] == ["dog", "cat", "owl"]
     assert [one.index for one in found.top] == [1, 0, 2]
     assert sum(one.confidence or 0 for one in found.top) == pytest.approx(1)
-    assert found.text() == "dog 87.6 %, cat 11.8 %, owl 0.6 %"
+    assert found.text() == "dog: 87.6 %, cat: 11.8 %, owl: 0.6 %"
 
 
 def test_temperature_adds_a_calibrated_confidence_and_leaves_the_other() -> None:
@@ -38,15 +38,15 @@ def test_temperature_adds_a_calibrated_confidence_and_leaves_the_other() -> None
     assert one.calibrated is None
     assert calibrated.confidence == one.confidence
     assert calibrated.calibrated == pytest.approx(np.exp(1.5) / np.exp([0.5, 1.5, -1.0]).sum())
-    assert found.text().startswith("dog 69.0 %, cat 25.4 %")
+    assert found.text().startswith("dog: 69.0 %, cat: 25.4 %")
 
 
 def test_probabilities_stay_as_they_are() -> None:
-    assert only(classifier("a", "b"), [0.25, 0.75]).text() == "b 75.0 %, a 25.0 %"
+    assert only(classifier("a", "b"), [0.25, 0.75]).text() == "b: 75.0 %, a: 25.0 %"
 
 
 def test_huge_scores_do_not_overflow() -> None:
-    assert only(classifier("a", "b"), [1e4, -1e4]).text() == "a 100.0 %, b 0.0 %"
+    assert only(classifier("a", "b"), [1e4, -1e4]).text() == "a: 100.0 %, b: 0.0 %"
 
 
 def test_class_alone_has_no_confidence_and_no_name_without_labels() -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import faulty_models
@@ -22,7 +23,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.confidence import median_shift_interval
 from gauntlet.race.table import CONTROL
 from gauntlet.runtime.worker_client import WorkerClient
-from tasks.benchmark import BenchmarkConfig, benchmark, still_holds
+from tasks.benchmark import BenchmarkConfig, benchmark, equally_fast, still_holds
 from tasks.benchmark.facts import BenchmarkFacts
 
 Race = Callable[..., Report[BenchmarkFacts]]
@@ -150,6 +151,13 @@ def test_race_profiles_the_reference_and_the_fastest_when_it_is_over(race: Race)
             1
         )
     assert report.artifacts.keys() == {"trace_reference", "trace_fastest"}
+
+
+def test_equally_fast_candidates_are_profiled_the_fastest_first() -> None:
+    rows = {"fp32": (3.0, 1.0, 1.0), "tied": (1.1, 2.5, 2.8), "best": (1.0, 2.7, 3.1), "slower": (2.0, 1.4, 1.6)}
+    row = {n: SimpleNamespace(median_ms=ms, speedup_low=low, speedup_high=high) for n, (ms, low, high) in rows.items()}
+    results = [SimpleNamespace(candidate=name, rows=(row[name],)) for name in rows]
+    assert equally_fast((*results, SimpleNamespace(candidate="broken", rows=()))) == ["best", "tied"]
 
 
 def test_race_repeats_samples_when_the_batch_is_larger_than_the_data(race: Race) -> None:

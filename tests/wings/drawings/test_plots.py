@@ -105,6 +105,11 @@ def test_page_shows_where_the_time_goes_when_the_race_profiled(passed) -> None:
     assert "fp32: slowest nodes; layout 10.0 %, Q/DQ 2.0 %, outside of kernels 5.0 %" in text
     assert "/conv1/Conv Conv CPU 1.50 ms 40.0 %" in text
     assert "<b>int8" not in page
+    profiles += (profile(passed.winner, QLinearConv=2.0),)
+    stages = tuple(with_facts(s, profiles=profiles) if s.stage == "benchmark" else s for s in passed.stages)
+    page = render_html(passed.replace(stages=stages))
+    assert "The reference and the winner, by" in page
+    assert "int8: slowest nodes" not in page.replace(f"{passed.winner}: slowest", "")
 
 
 def test_page_says_who_was_faster_when_a_candidate_left_the_race_early(passed) -> None:

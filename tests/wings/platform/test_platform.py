@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from harness import command, prefect_account, quick_config, sign_in
+from harness import HIDDEN, command, prefect_account, quick_config, sign_in
 from playwright.sync_api import Browser
 
 from flows.record.home import Home
@@ -19,7 +19,6 @@ from gauntlet.core.run_report import RunReport
 from wings.platform.local_platform import WORKERS, platform_wings
 
 pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(900)]
-HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 
 
 def gauntlet(folder: Path, *words: str) -> str:

@@ -56,7 +56,7 @@ def test_table_has_the_labels_with_their_confidence(
     assert main(["predict", str(packed), "b.png", "deep"]) == 0
     out = capsys.readouterr().out
     row = next(line for line in out.splitlines() if "b.png" in line)
-    assert row.split("b.png")[1].split()[0] == "1"
+    assert row.split("b.png")[1].split()[0] == "1:"
     assert " %" in row
     assert out.count("prediction") == 1
 
@@ -70,6 +70,7 @@ def test_table_of_many_images_has_one_header_and_every_row(
     assert main(["predict", str(packed), str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert (out.count(".png"), out.count("prediction")) == (50, 1)
+    assert len({line.index(": ") for line in out.splitlines() if ".png" in line}) == 1  # in one column
 
 
 def test_image_is_read_from_standard_input(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torch_networks import SIGNATURE, write_network
+from torch_networks import SIGNATURE, Killed, write_network
 
 from frameworks.torch import network as source
 from frameworks.torch.brought_network import TorchModel
@@ -130,14 +130,6 @@ def test_test_images_decide_nothing_when_they_are_other_ones(pruned: Prune, lear
     other = ArraySplit({"input": test.inputs["input"][::-1].copy()}, 9 - require_labels(test))
     changed = learned.splits | {"test": out.store_file(other.save(out.folder, "test"))}
     assert pruned(**STRUCTURED).artifacts["network"] == pruned(splits=changed, **STRUCTURED).artifacts["network"]
-
-
-class Killed(Workspace):
-    """A workspace whose owner is ended after the first epoch."""
-
-    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        if unit == "epoch":
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("config", [STRUCTURED, UNSTRUCTURED], ids=lambda c: c["kind"])

@@ -28,11 +28,6 @@ def bundle(tmp_path: Path) -> Path:
     return monitored_bundle(tmp_path / "b")
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
 def look(capsys: pytest.CaptureFixture[str], bundle: Path, log: Path, *words: str) -> tuple[int, MonitorResult]:
     capsys.readouterr()
     code = main(["monitor", str(bundle), "--log", str(log), "--json", *NO_CYCLE, *words])

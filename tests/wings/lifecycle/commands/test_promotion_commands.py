@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import command
+from harness import HIDDEN, command
 from monitored_bundles import images, log_requests
 from rich.console import Console
 from served_bundles import brightness_bundle
@@ -135,9 +135,6 @@ def test_command_imports_prefect_only_when_its_address_is_known() -> None:
     code = "import sys, wings.lifecycle.commands.retrain_command, wings.lifecycle.served_champion; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "prefect" not in loaded
-
-
-HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 
 
 @pytest.mark.parametrize("words", [("--watch-every", "60"), ("--rounds", "6"), ("--season-h", "24")])

@@ -55,11 +55,6 @@ def without_servers_and_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
 def retrain(run, log: Path, monkeypatch: pytest.MonkeyPatch) -> Retrain:
     """Retrain `digits`; the pipeline's place is taken by a run with a model of a known quality."""
     numbers = iter(range(2, 9))

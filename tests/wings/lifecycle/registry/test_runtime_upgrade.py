@@ -22,13 +22,7 @@ from gauntlet.targets import environments
 from wings.lifecycle.library.promotion.ledger import Entry, Ledger
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.replayed_requests import golden_requests
-from wings.lifecycle.library.promotion.shadow_replay import (
-    CHALLENGER,
-    CHAMPION,
-    ReplayedModel,
-    _race,
-    latency_facts,
-)
+from wings.lifecycle.library.promotion.shadow_replay import CHALLENGER, CHAMPION, ReplayedModel, _race, latency_facts
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 

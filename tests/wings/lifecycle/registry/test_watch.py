@@ -29,11 +29,6 @@ LIMITS = MonitorLimits()
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
 def promoted(home: Home, run, run_id: str, **options: object) -> Bundle:
     bundle: Bundle = run(run_id, monitored=True, **options)
     promote(home, PromotionRequest(run_id, limits=QUICK))
