@@ -4,8 +4,8 @@
 
 It runs in the library's environment. Evidently: each window is the current data of a `Report([DataDriftPreset()])` with
 tests, as its documentation has it; by default, the dataset drifts when half of its columns do, and a column by a test
-that is chosen by the size of the reference. NannyML: a window is a chunk, and an alarm is the calculators' own alert; by
-default, a value that is more than three standard deviations of the reference's chunks away from their mean.
+that is chosen by the size of the reference. NannyML: a window is a chunk, and an alarm is the calculators' own alert,
+by default for a value more than three standard deviations of the reference's chunks away from their mean.
 """
 
 import json
