@@ -98,13 +98,13 @@ def environment(folder: Path, library: str) -> Path:
 
 def looks(python: Path, peer: Peer, streams: Sequence[Stream]) -> dict[str, list[list[bool]]]:
     """Return what a library says of each window after the change: by criterion, one list a stream."""
-    script = Path(__file__).with_name(f"drift_{peer.library}.py")
+    script = Path(__file__).with_name("drift_libraries.py")
     with tempfile.TemporaryDirectory() as name:
         given, told = Path(name) / "streams.npz", Path(name) / "looks.json"
         references = np.stack([one.reference.features[: peer.reference] for one in streams])
         asked = np.stack([one.history.features[one.changed % len(one.history.features) :] for one in streams])
         np.savez(given, names=np.array(NAMES), references=references, streams=asked, size=WINDOW)
-        subprocess.run([python, script, given, told], check=True, env={**os.environ, **NO_TELEMETRY})
+        subprocess.run([python, script, peer.library, given, told], check=True, env={**os.environ, **NO_TELEMETRY})
         found: dict[str, list[list[bool]]] = json.loads(told.read_text())
     return found
 

@@ -115,15 +115,16 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
         "ORT's OpenVINO provider, f32": Row(file=model, target=OrtOpenVino()),
     }
     foreign = {
-        "OpenVINO + NNCF INT8": ("nncf", NNCF, "nncf_ptq.py", ".xml", OpenVino(precision="default")),
-        "Olive, static quantization": ("olive", OLIVE, "olive_static.py", ".onnx", OrtCpu()),
+        "OpenVINO + NNCF INT8": ("nncf", NNCF, ".xml", OpenVino(precision="default")),
+        "Olive, static quantization": ("olive", OLIVE, ".onnx", OrtCpu()),
     }
-    for name, (tool, wanted, script, suffix, target) in foreign.items():
+    for name, (tool, wanted, suffix, target) in foreign.items():
         if tool not in tools:
             continue
         environment = make(folder("openvino").with_name(tool), wanted, print)
         file = out / f"{tool}{suffix}"
-        command = (python(str(environment)), Path(__file__).with_name(script), model, out / "calibration.npz", file)
+        script = Path(__file__).with_name("peer_quantizers.py")
+        command = (python(str(environment)), script, tool, model, out / "calibration.npz", file)
         quiet = os.environ | {"OLIVE_DISABLE_TELEMETRY": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
         if done.returncode:

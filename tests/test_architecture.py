@@ -157,7 +157,3 @@ def test_every_installed_package_takes_the_python_of_debian_12() -> None:
     needs = {package.name: package.metadata.get("Requires-Python") or "" for package in metadata.distributions()}
     assert [f"{name} {text}" for name, text in needs.items() if DEBIAN_12 not in SpecifierSet(text)] == []
     assert DEBIAN_12 not in SpecifierSet(">=3.11.5")  # as a pin once asked for: pip searched for hours
-
-
-def test_import_of_an_undeclared_package_is_found() -> None:
-    assert undeclared(b"def f():\n    from networkx.classes import Graph\nimport numpy.typing, os, PIL") == {"networkx"}

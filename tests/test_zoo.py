@@ -1,6 +1,5 @@
 """The zoo of recognisable models: what counts as right there, and a few of its models through the product."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -45,34 +44,6 @@ def test_file_is_right_where_its_outputs_are_the_framework_s(
 )
 def test_refusal_counts_where_it_has_the_reason_and_a_fix(tmp_path: Path, text: str, verdict: str) -> None:
     assert zoo.refused(brought(tmp_path, X, refusal="it has zeros"), text)[0] == verdict
-
-
-def test_table_and_figures_name_what_is_not_right() -> None:
-    rows = [("onnx_a", "right", "arrays", "2", ""), ("onnx_b", "wrong", "arrays", "4", "2 labels differ")]
-    assert zoo.table(rows)[1] == ("onnx", "wrong", "arrays", "1", "4", "b (2 labels differ)")
-    kind = ("kinds_gpt", "right", "arrays", "3", "y has the size of an input")
-    assert zoo.table([kind]) == [("kinds_gpt", "right", "arrays", "1", "3", "y has the size of an input")]
-    assert {each.name: each.met for each in zoo.figures(rows)} == {
-        "models": False, "right": False, "right, or refused as meant": False, "wrong files": False, "tracebacks": True
-    }  # fmt: skip
-
-
-def test_reason_of_a_problem_is_what_the_run_says() -> None:
-    log = """  samples   90
-  problem   arrays: each output is compared with the original's, because y has
-            the size of an input; if it is another problem, name it with --task
-  recipes   quantize: auto"""
-    assert zoo.reason(log) == "y has the size of an input"
-    named = "  problem  detection (detr): boxes within 0 and 1; override with --task\n"
-    assert zoo.reason(named) == "boxes within 0 and 1"
-
-
-def test_rows_of_a_file_are_kept_the_last_one_of_each_model(tmp_path: Path) -> None:
-    rows = [("onnx_a", "wrong", "arrays", "2", "1 differs"), ("onnx_a", "right", "arrays", "3", "")]
-    lines = [json.dumps(dict(zip(zoo.COLUMNS, row, strict=True))) for row in rows]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
-    assert zoo.json_rows(tmp_path / "rows.jsonl") == {"onnx_a": rows[1]}
-    assert zoo.json_rows(tmp_path / "none.jsonl") == {}
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from prefect import runtime
@@ -18,12 +19,17 @@ MLFLOW_RUN = "MLflow run"
 
 def publish_artifacts(report: RunReport, summary: str) -> None:
     """Show the report, and its `summary` in Markdown, on the page of the flow run; a failure is only logged."""
+    show_on_page(lambda: _create_artifacts(report, summary))
+
+
+def show_on_page(create: Callable[[], object]) -> None:
+    """Create artifacts on the page of the flow run, where there is one; a failure is only logged."""
     if runtime.flow_run.id is None:
         return
     try:
-        _create_artifacts(report, summary)
+        create()
     except Exception as error:
-        log.warning("Prefect did not accept the report's artifacts: %s", error)
+        log.warning("Prefect did not accept the artifacts: %s", error)
 
 
 def _create_artifacts(report: RunReport, summary: str) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -37,30 +37,40 @@ def remove_records(home: Home, removed: Collection[str], *, dry_run: bool = Fals
     moved = {name for name in records if not folders[name].is_relative_to(home.root / "mlartifacts")}
 
     marked = {run_of[name] for name, record in records.items() if REMOVED in record.data.tags}
-    old = gone = marked.union(removed) - {run_of[name] for name in moved}
+    old = marked.union(removed) - {run_of[name] for name in moved}
     needs: dict[str, set[str | None]] = {name: _linked(folders[name]) for name in records}
     for name, record in records.items():
         outputs = {output.model_id for output in record.outputs.model_outputs} if record.outputs else set()
         needs[name] |= {models[model].source_run_id for model in outputs & models.keys()}
     registered = {version.run_id for version in client.search_model_versions()}
-    while stay := gone & {
-        run_of.get(r) for r in registered.union(*(needs[n] for n in records if run_of[n] not in gone))
-    }:
-        gone = gone - stay
+    gone = _unneeded(old, needs, registered, run_of)
     lost = [name for name in records if run_of[name] in gone]
     lost_models = [model for model in models.values() if model.source_run_id in lost]
     places = [*(folders[name] for name in lost), *(_path(model.artifact_location) for model in lost_models)]
     freed = sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file())
-    if not dry_run:
-        for name in (name for name in records if run_of[name] in old - gone):
-            client.set_tag(name, REMOVED, "true")
-        for model in lost_models:
-            client.delete_logged_model(model.model_id)
-        for name in lost:
-            client.delete_run(name)
-        if lost:
-            _collect(home.mlflow_uri, lost)
+    if dry_run:
+        return freed
+    for name in (name for name in records if run_of[name] in old - gone):
+        client.set_tag(name, REMOVED, "true")
+    for model in lost_models:
+        client.delete_logged_model(model.model_id)
+    for name in lost:
+        client.delete_run(name)
+    if lost:
+        _collect(home.mlflow_uri, lost)
     return freed
+
+
+def _unneeded(
+    old: set[str], needs: Mapping[str, set[str | None]], registered: set[str | None], run_of: Mapping[str | None, str]
+) -> set[str]:
+    """Return the old runs of which neither a registered model nor a record that stays needs a file."""
+    gone = old
+    while True:
+        kept = registered.union(*(needs[name] for name in needs if run_of[name] not in gone))
+        if not (stay := gone & {run_of.get(name) for name in kept}):
+            return gone
+        gone = gone - stay
 
 
 def _path(uri: str) -> Path:

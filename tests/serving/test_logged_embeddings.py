@@ -1,15 +1,18 @@
-"""The service logs the network's penultimate outputs beside unchanged outputs."""
+"""The request log has the network's penultimate outputs, and failures that are not the client's."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx_text
 import pytest
 from monitored_bundles import embedded_outputs, images, monitored_bundle
-from served_bundles import brightness_bundle
-from server_process import json_request, serving
+from served_bundles import brightness_bundle, write_bundle
+from server_process import ServerProcess, json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.input_statistics import input_statistics
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
@@ -63,3 +66,47 @@ def test_bundle_without_embeddings_is_served_and_the_log_says_why(tmp_path: Path
     assert "the bundle has no monitoring.npz" in json.loads(warnings[0])["reason"]
     one = logged(tmp_path / "log", old)["five"]
     assert one.embedding is None and one.statistics is not None
+
+
+INFER_FAILING = "/v2/models/table/infer"
+
+
+@pytest.fixture(scope="module")
+def failing_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of five rows: the runtime rejects an index outside of it."""
+    model = onnx_text.model(
+        "table (int64[n] index) => (float[n, 3] y) <float[5, 3] rows> { y = Gather<axis=0>(rows, index) }",
+        {"rows": np.eye(5, 3, dtype=np.float32)},
+    )
+    signature = Signature(
+        inputs=(TensorSpec(name="index", dtype="int64", shape=("n",)),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=("n", 3)),),
+        primary_output="y",
+    )
+    signature.write(model)
+    folder = tmp_path_factory.mktemp("failing") / "b"
+    return write_bundle(folder, model.SerializeToString(), signature, {"index": np.arange(5)}, name="table")
+
+
+@pytest.fixture
+def server(failing_bundle: Path, tmp_path: Path) -> Iterator[ServerProcess]:
+    with serving(tmp_path, failing_bundle, "--request-log", tmp_path / "log", "--log-inputs", "all") as running:
+        yield running
+
+
+def test_failures_of_the_model_are_logged_in_their_place(
+    server: ServerProcess, failing_bundle: Path, tmp_path: Path
+) -> None:
+    statuses = [
+        server.post(INFER_FAILING, json_request({"index": np.array([index])}), x_request_id=f"r-{index}").status
+        for index in (1, 99, 2)
+    ]
+    statuses.append(server.post(INFER_FAILING, {"inputs": []}).status)  # the client's fault
+    assert statuses == [200, 422, 200, 400]
+    assert server.stop() == 0
+    reader, version = RequestLogReader(tmp_path / "log"), Bundle.open(failing_bundle).digest[:12]
+    outcomes = list(reader.outcomes(version))
+    assert [one.failure for one in outcomes] == [None, "model", None]
+    assert all(one.milliseconds > 0 for one in outcomes)
+    assert [one.request_id for one in reader.requests(version)] == ["r-1", "r-2"]
+    assert list(reader.outcomes(version, outcomes[1].place)) == outcomes[2:]

@@ -55,15 +55,6 @@ def test_at_1280_pixels_nothing_overflows_and_reasons_have_a_readable_width(brow
     page.close()
 
 
-def test_a_clipped_table_and_a_squeezed_reason_are_seen(browser, crowded):
-    page = opened(browser, crowded)
-    page.add_style_tag(content=".words { white-space: nowrap; }")
-    assert page.evaluate(OVERFLOWING)
-    page.add_style_tag(content=".words { white-space: normal; width: 120px; }")
-    assert min(page.evaluate(WIDTHS)) < READABLE_PX
-    page.close()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_figures_have_the_colours_of_the_theme(browser, passed, scheme):
     page = browser.new_page(color_scheme=scheme)

@@ -1,7 +1,7 @@
-"""The quality gate, on predictions whose scores are known."""
+"""The quality gate, on predictions whose scores are known, and on the calibration of their confidence."""
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -156,3 +156,84 @@ def test_values_that_do_not_fit_the_labels_stop_only_a_run_with_a_limit(
     report = evaluate(EvaluateConfig(min_score=limit), out, predictions=stored, signature=signature)
     assert failed(report) == blocked
     assert not report.checks[-1].passed
+
+
+LIMITS = {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1}
+
+
+def predictions(factor: float, splits: tuple[str, ...], count: int = 3000) -> dict[str, np.ndarray]:
+    """Scores that are calibrated, times a factor, of some splits and of the test split."""
+    arrays = {}
+    for seed, split in enumerate((*splits, "test")):
+        rng = np.random.default_rng(seed)
+        logits = rng.normal(0, 2, (count, len(LABELS)))
+        arrays[f"{split}_labels"] = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        arrays |= {f"{split}_scores": (factor * logits).astype(np.float32), split: logits.argmax(axis=1)}
+    return arrays
+
+
+@pytest.fixture
+def score_calibrated(workspace: Callable[..., Workspace]) -> Score:
+    def run(arrays: Mapping[str, np.ndarray], **config: float) -> Report[EvaluateFacts]:
+        out = workspace()
+        np.savez(out.folder / "predictions.npz", **arrays)
+        stored = out.store_file(out.folder / "predictions.npz")
+        return evaluate(EvaluateConfig(**{**LIMITS, **config}), out, predictions=stored, signature=SIGNATURE)
+
+    return run
+
+
+def test_overconfident_model_fails_without_held_out_samples_and_passes_with_them(score_calibrated: Score) -> None:
+    alone = score_calibrated(predictions(4, ()), max_ece=0.05)
+    assert [check.name for check in alone.failures] == ["evaluate.max_ece"]
+    assert "no held-out split" in alone.failures[0].detail
+    assert "Fix: fit the temperature on more held-out samples" in str(alone.failures[0])
+    scaled = score_calibrated(predictions(4, ("validation",)), max_ece=0.05)
+    scaled.raise_if_blocked()
+    found = scaled.facts.calibration
+    assert found.temperature == pytest.approx(4, rel=0.1)
+    assert found.after.ece < 0.05 < found.before.ece
+
+
+def test_error_above_the_limit_fails_after_scaling_too(score_calibrated: Score) -> None:
+    report = score_calibrated(predictions(1, ("validation",)), max_ece=0.0001)
+    assert [check.name for check in report.failures] == ["evaluate.max_ece"]
+    assert "temperature" in report.failures[0].detail
+
+
+def test_without_a_limit_nothing_is_judged(score_calibrated: Score) -> None:
+    assert "evaluate.max_ece" not in [check.name for check in score_calibrated(predictions(9, ())).checks]
+
+
+@pytest.mark.parametrize(("splits", "chosen"), [(("validation", "calibration"), "validation"), (("calibration",),) * 2])
+def test_temperature_is_fitted_on_validation_else_on_calibration_samples(
+    score_calibrated: Score, splits: tuple[str, ...], chosen: str | tuple[str, ...]
+) -> None:
+    found = score_calibrated(predictions(2, splits)).facts.calibration
+    assert found.fitted_on == (chosen if isinstance(chosen, str) else chosen[0])
+
+
+def test_model_that_predicts_classes_alone_has_no_confidence_and_fails_a_limit(score_calibrated: Score) -> None:
+    arrays = {name: array for name, array in predictions(1, ()).items() if not name.endswith("_scores")}
+    report = score_calibrated(arrays, max_ece=0.5)
+    assert (report.facts.calibration, report.facts.ranking) == (None, None)
+    assert [check.name for check in report.failures] == ["evaluate.max_ece"]
+    assert "missing must be <= 0.5" in str(report.failures[0])
+
+
+def test_images_of_calibration_and_curves_are_kept(
+    score_calibrated: Score, workspace: Callable[..., Workspace]
+) -> None:
+    report = score_calibrated(predictions(2, ("validation",)))
+    for name in ("reliability_diagram", "curves"):
+        content = workspace().path(report.artifacts[name]).read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert score_calibrated(predictions(2, ("validation",))).artifacts == report.artifacts
+
+
+def test_more_scores_than_labels_are_calibrated_and_ranked(score_calibrated: Score) -> None:
+    arrays = predictions(1, ())
+    arrays["test_scores"] = np.pad(arrays["test_scores"], ((0, 0), (0, 2)), constant_values=-9)
+    facts = score_calibrated(arrays).facts
+    assert facts.calibration is not None
+    assert [one.label for one in facts.classes] == list(LABELS)

@@ -1,4 +1,4 @@
-"""The candidate with its preprocessing in the graph: a wrong mean or channel order does not pass its gate."""
+"""The candidate from images: a wrong mean or channel order fails the gate, and it wins where it is proven faster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from bundles import confirmation, png
+from harness import quick_config
 from image_models import how, image_model, images
 from pydantic import ValidationError
 
+import gauntlet
 from configs.schema import PipelineConfig
-from gauntlet.core.errors import GateFailed
+from flows.record.home import Home
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Report
+from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
@@ -21,10 +27,14 @@ from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.images.preprocessing import preprocess_batch
 from gauntlet.metrics.output_comparison import Tolerances
+from gauntlet.race.budget import NO_BUDGET, Budget
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.benchmark.config import BenchmarkConfig
 from tasks.quantize.dynamic import DynamicInt8
+from tasks.select import SelectConfig
+from wings.preprocessing.library.from_images import ImageDecision, from_images
 from wings.preprocessing.library.image_input import add_image_input
 from wings.preprocessing.library.preprocess import preprocess, prove
 
@@ -149,3 +159,98 @@ def test_name_of_the_candidate_from_images_is_taken() -> None:
     assert not PipelineConfig.model_validate(values).preprocess_in_graph  # type: ignore[attr-defined]
     with pytest.raises(ValidationError, match="two candidates named 'static-u8s8-uint8'"):
         PipelineConfig.model_validate(values | {"preprocess_in_graph": True})
+
+
+Race = Callable[..., Report[ImageDecision]]
+QUICK = BenchmarkConfig(rounds=6, block_ms=3, threads=1, batch_sizes=(1, 2), restart_processes=False, profile=False)
+
+
+def keep(out: Workspace, name: str, proto: onnx.ModelProto) -> Artifact:
+    onnx.save(proto, out.folder / f"{name}.onnx")
+    return out.store_file(out.folder / f"{name}.onnx")
+
+
+@pytest.fixture
+def raced(workspace: Callable[..., Workspace]) -> Race:
+    """Race a small model with its preprocessing on the host against the same with it in the graph."""
+
+    def run(min_speedup: float, budget: Budget | None = None, broken: bool = False) -> Report[ImageDecision]:
+        out, plain = workspace(), image_model(how())
+        reference, winner = keep(out, "fp32", plain), keep(out, "winner", plain)
+        add_image_input(plain, Signature.read(plain))
+        if broken:
+            plain.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+        pixels = images(3)
+        outputs = {"y": np.zeros((3, 5), np.float32)}
+        Golden({"real": GoldenCase({"image": pixels}, outputs)}, outputs).save(out.folder / "golden.npz")
+        return from_images(
+            SelectConfig(min_speedup=min_speedup),
+            out,
+            decision=confirmation("winner"),
+            benchmark=QUICK,
+            models={"fp32": reference, "winner": winner, "winner-uint8": keep(out, "uint8", plain)},
+            golden=out.store_file(out.folder / "golden.npz"),
+            budget=budget or NO_BUDGET,
+        )
+
+    return run
+
+
+@pytest.mark.slow
+def test_every_side_is_timed_from_the_image_and_the_decision_follows_from_the_interval(raced: Race) -> None:
+    report = raced(1.0)
+    facts = report.facts.from_images
+    assert [row.batch for row in facts.rows] == [1, 2]
+    assert facts.required_speedup >= 1
+    assert facts.won == (facts.against.speedup_low > facts.required_speedup)
+    assert report.facts.winner == ("winner-uint8" if facts.won else "winner")
+    assert not report.failures
+
+
+def test_candidate_that_is_not_proven_faster_by_the_margin_loses(raced: Race) -> None:
+    report = raced(1000.0)
+    facts = report.facts.from_images
+    assert not facts.won
+    assert report.facts.winner == "winner"
+    assert "not proven more than 1e+03x faster" in facts.reason
+    [check] = [check for check in report.checks if check.name == "from_images.min_speedup"]
+    assert not check.passed and not check.blocks  # the winner stays
+
+
+@pytest.mark.slow
+def test_candidate_over_the_budget_loses(raced: Race) -> None:
+    facts = raced(1.0, budget=Budget(max_size_mb=1e-6)).facts.from_images
+    assert not facts.won
+    assert facts.reason.startswith("over the budget (max_size_mb")
+
+
+@pytest.mark.slow
+def test_model_that_cannot_run_on_the_images_ends_the_race(raced: Race) -> None:
+    with pytest.raises(StageError, match=r"winner-uint8' cannot be measured from images"):
+        raced(1.0, broken=True)
+
+
+Run = Callable[[PipelineConfig], RunReport]
+SETTINGS = ("preprocess_in_graph=true", "optimize=[]", "quantize=[{kind: static, reduce_range: true}]")
+
+
+@pytest.mark.slow
+def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, home: Home, tmp_path: Path) -> None:
+    report = run(quick_config(*SETTINGS))
+    assert report.verdict == "passed", report.reason
+    candidate = next(one for one in report.candidates if one.name.endswith("-uint8"))
+    expected = ["preprocess", "structure", "accuracy", "from_images"]
+    assert [entry.stage for entry in report.stages if entry.candidate == candidate.name] == expected
+    assert not [
+        check for entry in report.stages if entry.candidate == candidate.name for check in entry.checks if check.blocks
+    ]
+    raced = report.stage("from_images", candidate.name)
+    packaged = report.stage("package")
+    won = raced.facts["from_images"]["won"]
+    assert report.winner == (candidate.name if won else candidate.parent)
+    assert candidate.status == ("accepted" if won else "rejected")
+    assert candidate.benchmark[0].target == "ort-cpu"
+    predictor = gauntlet.load(home.store.path(packaged.artifacts["bundle"]))
+    [inputs] = predictor.bundle.golden().inputs.values()
+    assert inputs.dtype == (np.uint8 if won else np.float32)
+    assert predictor(png(0)).top[0].label == "0"

@@ -3,13 +3,14 @@
 import logging
 from pathlib import Path
 
-from prefect import flow, runtime
+from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from flows.failure import fails_with_its_reason
 from flows.record.home import Home
+from flows.record.prefect_artifacts import show_on_page
 from gauntlet.core.errors import GateFailed
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.reporting.text_format import number
@@ -78,9 +79,7 @@ def _nothing_yet(home: Home, source: str, request_log: Path) -> str:
 
 
 def _publish(result: MonitorResult, page: Path, done: str) -> None:
-    """Show the result on the page of the flow run; a failure is only logged."""
-    if runtime.flow_run.id is None:
-        return
+    """Show the result on the page of the flow run."""
     reason = escape(f"{done}{result.reason}")
     head = f"**{result.verdict.capitalize()}**: {reason}\n\n{result.samples} samples. Page: `{page}`\n"
     head += f"\n{FULL}\n" if result.is_full else ""
@@ -90,7 +89,5 @@ def _publish(result: MonitorResult, page: Path, done: str) -> None:
         if feature.samples
     ]
     table = ["| feature | evidence, decimal log | needed | alarm at sample |", "|---|---:|---:|---:|", *rows]
-    try:
-        create_markdown_artifact(key="monitor", markdown="\n".join([head, *table]), description="What changed")
-    except Exception as error:
-        log.warning("Prefect did not accept the artifact: %s", error)
+    text = "\n".join([head, *table])
+    show_on_page(lambda: create_markdown_artifact(key="monitor", markdown=text, description="What changed"))

@@ -1,9 +1,10 @@
 """Promotion as a Prefect flow, so that it can be started from the page and by other flows."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
-from prefect import flow, runtime
+from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
@@ -12,7 +13,10 @@ from pydantic import Field
 from flows.failure import fails_with_its_reason
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
+from flows.record.prefect_artifacts import show_on_page
 from gauntlet.core.errors import GateFailed
+from gauntlet.core.report import Check
+from gauntlet.reporting.markdown_report import escape
 from wings.lifecycle.library.promotion.ledger import Role
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry import promote as registry
@@ -68,18 +72,17 @@ def promote(
         if done.waits:
             done = _answered(done)
     except GateFailed as error:
-        _publish(f"Refused.\n\n```\n{error}\n```")
+        show_decision("promotion", f"Refused.\n\n```\n{error}\n```")
         raise
     changed = "is now" if done.changed else "was already"
-    checks = [f"| {c.name} | {c.value:.4g} | {c.op} {c.limit:.4g} | {c.detail} |" for c in done.entry.checks if c.value]
-    table = "\n".join(["| check | value | limit | |", "|---|---|---|---|", *checks]) if checks else ""
-    _publish(f"Version {done.version} of {done.name} {changed} the {role}.\n\n{table}")
+    show_decision("promotion", f"Version {done.version} of {done.name} {changed} the {role}.", done.entry.checks)
     return done.version
 
 
 def _answered(asked: registry.Promotion) -> registry.Promotion:
     """Suspend the flow run, which begins anew once a person has answered; then carry out the answer."""
-    _publish(f"{asked.name} {asked.entry.digest} passed every check and waits for approval: *Resume*.")
+    waits = f"{asked.name} {asked.entry.digest} passed every check and waits for approval: *Resume*."
+    show_decision("promotion", waits)
     answer = suspend_flow_run(wait_for_input=Approval, timeout=WAIT_S, key="approval")
     done = decide(Home.find(), asked.name, answer.approve, answer.why, answer.who)
     if not answer.approve:
@@ -87,11 +90,9 @@ def _answered(asked: registry.Promotion) -> registry.Promotion:
     return done
 
 
-def _publish(text: str) -> None:
-    """Show the decision on the page of the flow run; a failure is only logged."""
-    if runtime.flow_run.id is None:
-        return
-    try:
-        create_markdown_artifact(key="promotion", markdown=text, description="What was decided, and why")
-    except Exception as error:
-        log.warning("Prefect did not accept the artifact: %s", error)
+def show_decision(key: str, text: str, checks: Iterable[Check] = ()) -> None:
+    """Show what was decided, in Markdown, and the checks that have a value."""
+    rows = [f"| {c.name} | {c.value:.4g} | {c.op} {c.limit:.4g} | {escape(c.detail)} |" for c in checks if c.value]
+    table = ["| check | value | limit | |", "|---|---|---|---|", *rows] if rows else []
+    markdown = "\n".join([text, "", *table])
+    show_on_page(lambda: create_markdown_artifact(key=key, markdown=markdown, description="What was decided, and why"))

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-from prefect import flow, runtime
-from prefect.artifacts import create_markdown_artifact
+from prefect import flow
 
 from configs.schema import PipelineConfig
 from flows.failure import fails_with_its_reason
@@ -26,7 +25,7 @@ from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests,
 from wings.lifecycle.library.promotion.ledger import Entry, checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits, RetrainResult, RetrainTask, require_enough
-from wings.lifecycle.prefect_flows.promotion import promote
+from wings.lifecycle.prefect_flows.promotion import promote, show_decision
 from wings.lifecycle.prefect_flows.retrain_events import record_in_mlflow
 from wings.lifecycle.prefect_flows.retrain_record import (
     NothingToDoError,
@@ -240,15 +239,6 @@ def _result(task: RetrainTask, **fields: object) -> RetrainResult:
 
 
 def _publish(result: RetrainResult, page: Path) -> None:
-    """Show the result on the page of the flow run; a failure is only logged."""
-    if runtime.flow_run.id is None:
-        return
-    checks = [
-        f"| {c.name} | {c.value:.4g} | {c.op} {c.limit:.4g} | {escape(c.detail)} |" for c in result.checks if c.value
-    ]
-    table = "\n".join(["| check | value | limit | |", "|---|---|---|---|", *checks]) if checks else ""
-    text = f"**{result.outcome.capitalize()}**: {escape(result.reason)}\n\nPage: `{page}`\n\n{table}"
-    try:
-        create_markdown_artifact(key="retraining", markdown=text, description="What was decided, and why")
-    except Exception as error:
-        log.warning("Prefect did not accept the artifact: %s", error)
+    """Show the result on the page of the flow run."""
+    text = f"**{result.outcome.capitalize()}**: {escape(result.reason)}\n\nPage: `{page}`"
+    show_decision("retraining", text, result.checks)
