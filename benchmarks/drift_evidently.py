@@ -1,4 +1,4 @@
-"""Evidently's preset for data drift with its defaults, on windows of streams; for drift_peers.py.
+"""Evidently's preset for data drift with its defaults, on windows of streams; for monitor_levels.py.
 
     python drift_evidently.py STREAMS.npz LOOKS.json
 

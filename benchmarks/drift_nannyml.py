@@ -1,4 +1,4 @@
-"""NannyML's two drift calculators with their defaults, on windows of streams; for drift_peers.py.
+"""NannyML's two drift calculators with their defaults, on windows of streams; for monitor_levels.py.
 
     python drift_nannyml.py STREAMS.npz LOOKS.json
 
