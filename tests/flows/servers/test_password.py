@@ -55,6 +55,8 @@ def test_processes_that_start_at_once_get_the_same_password(tmp_path: Path) -> N
     assert (name, len(secret) >= 32) == ("gauntlet", True)
     assert password_file(Home(tmp_path)).stat().st_mode & 0o777 == 0o600
     assert password(Home(tmp_path / "other")) != one
+    assert str(password_file(Home(tmp_path))) in password_hint(Home(tmp_path))
+    assert secret not in password_hint(Home(tmp_path))
 
 
 @pytest.mark.parametrize("variable", [CLIENT, SERVER])
@@ -68,18 +70,11 @@ def test_password_of_the_environment_is_used_and_none_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_hint_names_the_file_and_not_the_password(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    secret = password(home)
-    assert str(password_file(home)) in password_hint(home)
-    assert secret not in password_hint(home)
-
-
 def test_server_of_the_environment_gets_no_password_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    with prefect_server(Home(tmp_path)):
-        assert CLIENT not in os.environ
-        assert authorization() == {}
+    with prefect_server(Home(tmp_path)) as url:
+        assert (url, authorization(), CLIENT in os.environ) == ("http://127.0.0.1:1/api", {}, False)
+    assert not (tmp_path / "prefect").exists()
 
 
 def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_flow(tmp_path: Path) -> None:
