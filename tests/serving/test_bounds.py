@@ -18,12 +18,14 @@ from server_process import ServerProcess, json_request, serving
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from gauntlet.core.signature import TensorSpec
 from gauntlet.images.decoding import decode_image
 from serving import http_protocol
 from serving.body import HeldBodies, received_body
 from serving.errors import Overloaded
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
+from serving.routes import inference
 from serving.settings import Limits
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
@@ -48,8 +50,8 @@ def test_images_of_a_request_are_bounded_together(tmp_path: Path) -> None:
     part = b'--x\r\ncontent-disposition: form-data; name="image"; filename="i"\r\n\r\n' + stream.getvalue() + b"\r\n"
     with serving(tmp_path, brightness_bundle(tmp_path / "b"), "--deadline-ms", "60000") as server:
         before = peak_mb(server)
-        body, kind = 40 * part + b"--x--\r\n", "multipart/form-data; boundary=x"
-        response = server.request("POST", PREDICT, body, content_type=kind)
+        body = 40 * part + b"--x--\r\n"
+        response = server.request("POST", PREDICT, body, content_type="multipart/form-data; boundary=x")
         assert response.status == 400
         assert response.error.startswith("image 1: 5650x5650 pixels; at most 77500 are allowed for the rest")
         assert peak_mb(server) - before < 400
@@ -88,6 +90,15 @@ def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) 
     assert (response.status, "Fix: send binary tensors" in response.error) == (413, True)
     assert peak_mb(server) - before < 150
     assert server.post(INFER, json_request({"image": np.zeros((256, 1, SIZE, SIZE), np.float32)})).status == 200
+
+
+def test_large_json_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = SimpleNamespace(inputs=[TensorSpec(name="x", dtype="float32", shape=("n", 1 << 20))])
+    threads, here = list[int](), threading.get_ident()
+    monkeypatch.setattr(inference, "decode_request", lambda *_: threads.append(threading.get_ident()))
+    for size in (1000, 1_000_000):
+        asyncio.run(inference._decoded(bytes(size), None, SimpleNamespace(signature=signature), 1))
+    assert [thread == here for thread in threads] == [True, False]
 
 
 def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png: bytes) -> None:

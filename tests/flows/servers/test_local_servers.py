@@ -189,9 +189,7 @@ def test_killed_server_still_knows_who_holds_a_concurrency_limit(
 def test_server_of_the_prefect_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     assert profile_api_url() is None
-    (tmp_path / "profiles.toml").write_text(
-        'active = "team"\n[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n'
-    )
+    (tmp_path / "profiles.toml").write_text('active = "a"\n[profiles.a]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n')
     assert profile_api_url() == "http://127.0.0.1:2/api"
 
 
