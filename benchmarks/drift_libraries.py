@@ -1,4 +1,4 @@
-"""Evidently or NannyML with their defaults, on windows of streams; for drift_peers.py.
+"""Evidently or NannyML with their defaults, on windows of streams; for monitor_levels.py.
 
     python drift_libraries.py LIBRARY STREAMS.npz LOOKS.json
 

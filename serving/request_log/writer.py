@@ -246,7 +246,7 @@ class RequestLog:
 def _take(folder: Path) -> IO[str]:
     """Lock the folder as long as this process lives, and return the lock."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("a")
     except OSError as error:
         raise ConfigError(f"--request-log {folder}: {error.strerror or error}. Fix: name another folder") from error

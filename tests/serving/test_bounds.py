@@ -1,11 +1,13 @@
 """What one client can take of a server's memory and time, whatever it sends and however slowly."""
 
+import asyncio
 import io
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +15,17 @@ import uvicorn
 from PIL import Image
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
+from gauntlet.core.signature import TensorSpec
 from gauntlet.images.decoding import decode_image
 from serving import http_protocol
-from serving.body import HeldBodies
+from serving.body import HeldBodies, received_body
 from serving.errors import Overloaded
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
+from serving.routes import inference
 from serving.settings import Limits
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
@@ -45,8 +50,8 @@ def test_images_of_a_request_are_bounded_together(tmp_path: Path) -> None:
     part = b'--x\r\ncontent-disposition: form-data; name="image"; filename="i"\r\n\r\n' + stream.getvalue() + b"\r\n"
     with serving(tmp_path, brightness_bundle(tmp_path / "b"), "--deadline-ms", "60000") as server:
         before = peak_mb(server)
-        body, kind = 40 * part + b"--x--\r\n", "multipart/form-data; boundary=x"
-        response = server.request("POST", PREDICT, body, content_type=kind)
+        body = 40 * part + b"--x--\r\n"
+        response = server.request("POST", PREDICT, body, content_type="multipart/form-data; boundary=x")
         assert response.status == 400
         assert response.error.startswith("image 1: 5650x5650 pixels; at most 77500 are allowed for the rest")
         assert peak_mb(server) - before < 400
@@ -66,18 +71,15 @@ def test_image_that_takes_longer_than_the_deadline_is_ended(server: ServerProces
     assert (response.status, "were not decoded within" in response.error) == (429, True)
 
 
-def test_decoder_that_was_ended_is_replaced(white_png: bytes) -> None:
+def test_decoder_that_was_ended_is_replaced_and_none_begins_too_late(white_png: bytes) -> None:
     decoders = ImageDecoders(1)
     for _ in range(2):
         with pytest.raises(Overloaded, match="decoded"):
             decoders.decode([endless_jpeg()], 1, 1 << 24, time.perf_counter() + 1)
         [pixels] = decoders.decode([white_png], 1, 1 << 24, time.perf_counter() + 600)
         assert (pixels == decode_image(white_png, 1)).all()
-
-
-def test_image_is_not_decoded_after_its_deadline(white_png: bytes) -> None:
     with pytest.raises(Overloaded, match="other images were decoded until the deadline"):
-        ImageDecoders(1).decode([white_png], 1, 1 << 24, time.perf_counter())
+        decoders.decode([white_png], 1, 1 << 24, time.perf_counter())
 
 
 def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) -> None:
@@ -88,6 +90,15 @@ def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) 
     assert (response.status, "Fix: send binary tensors" in response.error) == (413, True)
     assert peak_mb(server) - before < 150
     assert server.post(INFER, json_request({"image": np.zeros((256, 1, SIZE, SIZE), np.float32)})).status == 200
+
+
+def test_large_json_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = SimpleNamespace(inputs=[TensorSpec(name="x", dtype="float32", shape=("n", 1 << 20))])
+    threads, here = list[int](), threading.get_ident()
+    monkeypatch.setattr(inference, "decode_request", lambda *_: threads.append(threading.get_ident()))
+    for size in (1000, 1_000_000):
+        asyncio.run(inference._decoded(bytes(size), None, SimpleNamespace(signature=signature), 1))
+    assert [thread == here for thread in threads] == [True, False]
 
 
 def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png: bytes) -> None:
@@ -106,20 +117,19 @@ def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png
 def test_bodies_of_requests_in_progress_are_bounded_together() -> None:
     assert HeldBodies.of(Limits()).max_bytes == 512_000_000
     held = HeldBodies(100)
-    with held.request() as first, held.request() as second:
-        first(60)
-        with pytest.raises(Overloaded, match="in progress"):
-            second(60)
-        second(40)
-        assert held.held_bytes == 100
+    scope = {"type": "http", "headers": [], "app": SimpleNamespace(state=SimpleNamespace(bodies=held))}
+
+    async def hold(size: int, *others: int) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": bytes(size)}
+
+        async with received_body(Request(scope, receive), Limits()):
+            await hold(*others) if others else None
+
+    asyncio.run(hold(60, 40))
+    with pytest.raises(Overloaded, match="in progress"):
+        asyncio.run(hold(60, 41))
     assert held.held_bytes == 0
-
-
-def test_server_without_a_model_is_not_ready(tmp_path: Path) -> None:
-    with serving(tmp_path, brightness_bundle(tmp_path / "b")) as server:
-        assert server.get("/v2/health/ready").status == 200
-        assert server.post("/v2/repository/models/brightness/unload").status == 200
-        assert (server.get("/v2/health/ready").status, server.get("/v2/health/live").status) == (503, 200)
 
 
 async def hello(_: Scope, receive: Receive, send: Send) -> None:
@@ -132,6 +142,7 @@ async def hello(_: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A server of this process, which waits for a head for half a second."""
+    assert (http_protocol.HEAD_TIMEOUT_S, http_protocol.MAX_HEAD_BYTES) == (10, 65_536)
     monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(hello, http=JoiningProtocol, ws="none", lifespan="off", log_config=None)

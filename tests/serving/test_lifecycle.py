@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bundles import make_keys
 from harness import command
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
@@ -19,6 +20,7 @@ from server_process import ServerProcess, json_request, serving
 from flows.servers.local_servers import launch, stop, wait_until_up
 from flows.servers.ports import Port
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
+from gauntlet.bundle.loading import TRUSTED_KEYS
 from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
 from serving.open_inference import binary_request
@@ -95,14 +97,14 @@ def no_bundle(folder: Path) -> str:
 FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
 
 
-def test_server_does_not_start_with_a_damaged_bundle(tmp_path: Path) -> None:
-    bundle = brightness_bundle(tmp_path / "b")
-    told = damaged(bundle)
-    done = command(tmp_path, "serve", str(bundle))
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
-    assert line.startswith("gauntlet: ")
-    assert told in line
+def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_asked(tmp_path: Path) -> None:
+    bundle, keys = brightness_bundle(tmp_path / "b"), {TRUSTED_KEYS: str(make_keys(tmp_path)[1])}
+    unsigned = "no signature by a key of", command(tmp_path, "serve", str(bundle), **keys)
+    for told, done in (unsigned, (damaged(bundle), command(tmp_path, "serve", str(bundle)))):
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert line.startswith("gauntlet: ")
+        assert told in line
 
 
 def test_failed_load_keeps_the_old_version_and_says_why(tmp_path: Path) -> None:

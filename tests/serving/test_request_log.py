@@ -135,11 +135,12 @@ def test_killed_server_leaves_a_readable_log_that_the_next_one_continues(bundle:
         assert second.stop() == 0
 
 
-def test_stopped_server_has_written_everything(bundle: Path, tmp_path: Path) -> None:
+def test_stopped_server_has_written_everything_for_its_user_alone(bundle: Path, tmp_path: Path) -> None:
     with serving(tmp_path, bundle, "--request-log", tmp_path / "log") as server:
         for _ in range(5):
             server.post(INFER, json_request(THREE))
         assert server.stop() == 0
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
     found = list(RequestLogReader(tmp_path / "log").requests(version_of(bundle)))
     signature = Bundle.open(bundle).contract.signature
     assert len(found) == 5

@@ -11,6 +11,7 @@ import termios
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from urllib3 import Retry
 from flows.record.home import Home
 from flows.servers.local_servers import (
     launch,
-    prefect_server,
     profile_api_url,
     recorded_process,
     responds,
@@ -67,6 +67,17 @@ def use(home: Home, seconds: float) -> tuple[subprocess.Popen[str], str]:
     return user, url_of(user)
 
 
+@pytest.fixture
+def used(tmp_path: Path) -> Iterator[tuple[Home, str]]:
+    """A home whose server has a user, and the address of its API."""
+    home = Home(tmp_path / "home")
+    user, url = use(home, 600)
+    yield home, url
+    user.terminate()
+    user.wait()
+    stop_prefect(home)
+
+
 def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
     killed, url = use(home, 600)
@@ -99,30 +110,25 @@ def test_two_homes_that_start_at_once_get_servers_of_their_own(tmp_path: Path) -
             stop_prefect(home)
 
 
-def test_web_pages_of_other_origins_and_names_cannot_call_the_server(tmp_path: Path) -> None:
+def test_web_pages_of_other_origins_and_names_cannot_call_the_server(used: tuple[Home, str]) -> None:
     """A page that the user visits could otherwise plant an automation, which runs a shell command."""
-    home = Home(tmp_path / "home")
-    user, url = use(home, 600)
-    try:
-        assert home.root.stat().st_mode & 0o077 == 0  # nor can other users of the machine read it
-        own = url.removesuffix("/api")
-        planted = {"data": b'{"name": "planted"}', "timeout": 60}  # as a browser sends it: without a content type
-        account = prefect_account(home)
-        for headers in ({"Origin": "http://127.0.0.2:8000"}, {"Origin": "null"}, {"Host": "evil.example:4200"}):
-            answer = requests.post(f"{url}/flows/", headers=headers, auth=account, **planted)
-            assert answer.status_code in (400, 403)
-        assert requests.post(f"{url}/flows/filter", json={}, auth=account, timeout=60).json() == []
-        assert requests.post(f"{url}/flows/", headers={"Origin": own}, auth=account, **planted).status_code == 201
-        assert requests.get(own, timeout=60).text.startswith("<!")
-    finally:
-        user.terminate()
-        user.wait()
-        stop_prefect(home)
+    home, url = used
+    assert home.root.stat().st_mode & 0o077 == 0  # nor can other users of the machine read it
+    own = url.removesuffix("/api")
+    planted = {"data": b'{"name": "planted"}', "timeout": 60}  # as a browser sends it: without a content type
+    account = prefect_account(home)
+    for headers in ({"Origin": "http://127.0.0.2:8000"}, {"Origin": "null"}, {"Host": "evil.example:4200"}):
+        answer = requests.post(f"{url}/flows/", headers=headers, auth=account, **planted)
+        assert answer.status_code in (400, 403)
+    assert requests.post(f"{url}/flows/filter", json={}, auth=account, timeout=60).json() == []
+    assert requests.post(f"{url}/flows/", headers={"Origin": own}, auth=account, **planted).status_code == 201
+    assert requests.get(own, timeout=60).text.startswith("<!")
+    with pytest.raises(requests.ConnectionError):  # another address of this machine
+        requests.get(own.replace("127.0.0.1", "127.0.0.2"), timeout=60)
 
 
-def test_clients_that_write_at_once_wait_for_one_another_and_none_is_refused(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    user, url = use(home, 600)
+def test_clients_that_write_at_once_wait_for_one_another_and_none_is_refused(used: tuple[Home, str]) -> None:
+    home, url = used
 
     def deploy(name: int) -> set[int]:
         with requests.Session() as session:
@@ -131,13 +137,8 @@ def test_clients_that_write_at_once_wait_for_one_another_and_none_is_refused(tmp
             deployment = {"name": "nightly", "flow_id": flow}
             return {session.post(f"{url}/deployments/", json=deployment, timeout=60).status_code for _ in range(10)}
 
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            assert set().union(*pool.map(deploy, range(8))) == {200, 201}  # 503 tells a client to try again later
-    finally:
-        user.terminate()
-        user.wait()
-        stop_prefect(home)
+    with ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(deploy, range(8))) == {200, 201}  # 503 tells a client to try again later
 
 
 @pytest.mark.slow
@@ -185,19 +186,10 @@ def test_killed_server_still_knows_who_holds_a_concurrency_limit(
         stop(server)
 
 
-def test_server_of_the_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    with prefect_server(Home(tmp_path)) as url:
-        assert url == "http://127.0.0.1:1/api"
-    assert not (tmp_path / "prefect").exists()
-
-
 def test_server_of_the_prefect_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     assert profile_api_url() is None
-    (tmp_path / "profiles.toml").write_text(
-        'active = "team"\n[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n'
-    )
+    (tmp_path / "profiles.toml").write_text('active = "a"\n[profiles.a]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n')
     assert profile_api_url() == "http://127.0.0.1:2/api"
 
 

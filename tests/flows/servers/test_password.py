@@ -3,8 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,18 +42,19 @@ def own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_that_start_at_once_get_the_same_password(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from flows.record.home import Home; "
-    program += "from flows.servers.password import password; print(password(Home(Path(sys.argv[1]))))"
-
-    def known(_: int) -> str:
-        return subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True).stdout.strip()
-
-    with ThreadPoolExecutor() as pool:
-        [one] = set(pool.map(known, range(4)))
+    program = "import secrets, sys, time; from pathlib import Path; from flows.record.home import Home; "
+    program += "from flows.servers.password import password; make = secrets.token_urlsafe; "
+    program += "secrets.token_urlsafe = lambda size: time.sleep(float(sys.argv[2])) or make(size); "
+    program += "print(password(Home(Path(sys.argv[1]))))"
+    words = [sys.executable, "-c", program, tmp_path]
+    started = [subprocess.Popen([*words, str(seconds)], stdout=subprocess.PIPE, text=True) for seconds in (2, 3, 4)]
+    [one] = {process.communicate()[0].strip() for process in started}
     name, secret = one.split(":")
     assert (name, len(secret) >= 32) == ("gauntlet", True)
     assert password_file(Home(tmp_path)).stat().st_mode & 0o777 == 0o600
     assert password(Home(tmp_path / "other")) != one
+    assert str(password_file(Home(tmp_path))) in password_hint(Home(tmp_path))
+    assert secret not in password_hint(Home(tmp_path))
 
 
 @pytest.mark.parametrize("variable", [CLIENT, SERVER])
@@ -68,26 +68,17 @@ def test_password_of_the_environment_is_used_and_none_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_hint_names_the_file_and_not_the_password(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    secret = password(home)
-    assert str(password_file(home)) in password_hint(home)
-    assert secret not in password_hint(home)
-
-
 def test_server_of_the_environment_gets_no_password_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    with prefect_server(Home(tmp_path)):
-        assert CLIENT not in os.environ
-        assert authorization() == {}
+    with prefect_server(Home(tmp_path)) as url:
+        assert (url, authorization(), CLIENT in os.environ) == ("http://127.0.0.1:1/api", {}, False)
+    assert not (tmp_path / "prefect").exists()
 
 
 def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_flow(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with prefect_server(home, 0) as url:
-        ask: Callable[..., requests.Response] = lambda **how: requests.post(  # noqa: E731
-            f"{url}/flows/filter", json={}, timeout=60, **how
-        )
+        ask = partial(requests.post, f"{url}/flows/filter", json={}, timeout=60)
         assert requests.get(f"{url}/health", timeout=60).ok
         assert [ask().status_code, ask(auth=("gauntlet", "guessed")).status_code] == [401, 401]
         hidden = {name: value for name, value in os.environ.items() if name not in ("PREFECT_API_URL", CLIENT)}

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bundles import make_keys
 from graded_bundles import make_bundle, samples
 from mlflow import MlflowClient
 
 from flows.record.home import Home
 from gauntlet.bundle.bundle import seal
+from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
@@ -106,13 +108,18 @@ def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Hom
     assert last.replay.requests == 1000
 
 
-def test_bundle_with_the_evidence_of_another_is_refused(home: Home, run, tmp_path: Path) -> None:
+def test_bundle_with_others_evidence_or_no_trusted_signature_is_refused(
+    home: Home, run, tmp_path: Path, monkeypatch
+) -> None:
     run("run-1")
     forged = make_bundle(tmp_path / "forged", errors=0.5).folder
     shutil.copy(make_bundle(tmp_path / "genuine").folder / "provenance" / "slsa.json", forged / "provenance")
     seal(forged)
     with pytest.raises(GateFailed, match=r"damaged_files.*is about another model\.onnx than the one in the bundle"):
         ask(home, str(forged), name="digits")
+    monkeypatch.setenv(TRUSTED_KEYS, str(make_keys(tmp_path)[1]))
+    with pytest.raises(GateFailed, match=r"damaged_files.*no signature by a key of GAUNTLET_TRUSTED_KEYS"):
+        ask(home, "run-1")
 
 
 def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, run, tmp_path: Path) -> None:

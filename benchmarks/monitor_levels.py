@@ -1,6 +1,6 @@
-"""The monitor beside what Evidently and NannyML do by default, on the same streams of the same five features.
+"""The monitor's false alarms beside those of Evidently and NannyML by default, on the same streams of five features.
 
-    python benchmarks/drift_peers.py ENVIRONMENTS [--streams 100] [--evidently-streams 20] [--repeats 2]
+    python benchmarks/monitor_levels.py ENVIRONMENTS [--streams 100] [--nannyml-streams 24] [--evidently-streams 20]
 
 Each library is installed into an environment of its own in the folder ENVIRONMENTS, with the versions below, and is
 asked as its documentation shows it: windows of 1,000 requests, one after the other, against a reference. Evidently
@@ -8,7 +8,7 @@ chooses other tests above 1,000 rows of reference, so it has 1,000 and 10,000; N
 day. The monitor has the 2,000 that `package` keeps by default, of all these days, and is looked at after every request,
 without labels, with its default of a daily cycle and without. Undisturbed streams have 10,000 requests, 1,000 a day,
 which are independent or depend on each other. The changes are those of drifting_digits.py at severity 1, after 2,000
-independent requests; 4,000 more follow. Evidently takes long, so it has fewer of the streams. Prints a table.
+independent requests; 4,000 more follow. The libraries take long, so they may have fewer. Prints a table.
 """
 
 import json
@@ -37,6 +37,7 @@ from drifting_digits import (
     stream,
 )
 from results import Figure, Measured, conclude, script_parser
+from scipy.stats import binomtest
 
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
@@ -154,13 +155,10 @@ def theirs(python: Path, peer: Peer, streams: Mapping[str, Sequence[Stream]]) ->
     return found
 
 
-def compare(folder: Path, streams: int, evidently_streams: int, repeats: int) -> Measured:
+def compare(folder: Path, streams: int, nannyml_streams: int, evidently_streams: int, repeats: int) -> Measured:
     """Ask everybody, and return the table."""
-    peers = [
-        Peer("evidently", SMALL, evidently_streams),
-        Peer("evidently", LARGE, evidently_streams),
-        Peer("nannyml", LARGE, streams),
-    ]
+    evidently = (Peer("evidently", size, evidently_streams) for size in (SMALL, LARGE))
+    peers = [*evidently, Peer("nannyml", LARGE, nannyml_streams)]
     pythons = {library: environment(folder, library) for library in PINS}
     asked = drawn(streams, repeats)
     with ThreadPoolExecutor(len(peers)) as pool:
@@ -180,9 +178,10 @@ def measured(found: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: i
         noticed, late = sum(one.noticed for one in changed), float(np.mean([one.samples for one in changed]))
         rows.append((name, *(f"{false[what]} of {len(alarms[what])}" for what in false), *map(str, changed)))
         for what, count in false.items():
-            share = round(100 * count / len(alarms[what]), 1)
+            ends = binomtest(count, len(alarms[what])).proportion_ci()  # Clopper and Pearson, 95 %
+            share, low, high = (round(100 * part, 1) for part in (count / len(alarms[what]), *ends))
             ever = Figure.at_most(f"{name}: undisturbed streams that ever alarm, {what}", share, MAX_ALARMS, "%")
-            figures.append(ever if place == 0 else ever.replace(goal="", met=None))
+            figures.append(ever.replace(low=low, high=high, **({} if place == 0 else {"goal": "", "met": None})))
         figures += [
             Figure(name=f"{name}: mean delay, changes not noticed as {AFTER:,}", value=round(late), unit="requests"),
             Figure(name=f"{name}: changes noticed", value=noticed, unit=f"of {repeats * len(changed)}"),
@@ -203,12 +202,13 @@ def main() -> int:
     """Compare, print, write; return 1 when the monitor misses its goal."""
     parser = script_parser(__doc__)
     parser.add_argument("environments", type=Path, help="folder for the libraries' environments")
-    parser.add_argument("--streams", type=int, default=100, help="undisturbed, for the monitor and NannyML")
+    parser.add_argument("--streams", type=int, default=100, help="undisturbed, for the monitor")
+    parser.add_argument("--nannyml-streams", type=int, help="of these, for NannyML; by default all")
     parser.add_argument("--evidently-streams", type=int, default=20, help="of these, for Evidently")
     parser.add_argument("--repeats", type=int, default=2, help="streams for each change")
     asked = parser.parse_args()
-    found = compare(asked.environments.resolve(), asked.streams, asked.evidently_streams, asked.repeats)
-    return conclude(found, "monitoring", asked.result)
+    streams = asked.streams, asked.nannyml_streams or asked.streams, asked.evidently_streams
+    return conclude(compare(asked.environments.resolve(), *streams, asked.repeats), "monitoring", asked.result)
 
 
 if __name__ == "__main__":
