@@ -157,8 +157,8 @@ def test_labels_may_be_truth_values(tmp_path: Path) -> None:
     made = framework_models.estimator(tmp_path)
     np.savez(tmp_path / "samples.npz", x=np.random.default_rng(0).random((40, 6)), labels=np.arange(40) % 2 == 0)
     _, config = inferred(made, tmp_path / "samples.npz")
-    assert config.data.task == "classification"
-    assert data(config.data, Workspace(Store(tmp_path / "store"), tmp_path)).facts.signature.labels == ("0", "1")
+    signature = data(config.data, Workspace(Store(tmp_path / "store"), tmp_path)).facts.signature
+    assert (signature.task, signature.labels) == ("classification", ("0", "1"))
 
 
 def test_labels_may_be_the_names_of_the_model_s_classes(tmp_path: Path, workspace: Callable[..., Workspace]) -> None:

@@ -205,7 +205,7 @@ def _batches(data: Any) -> Iterator[Any]:
         yield _collated(data)
     elif isinstance(data, Mapping | tuple | list) or hasattr(data, "__array__"):
         yield data
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):  # a data set of PyTorch's
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Sequence):  # PyTorch's
         yield _collated([data[index] for index in range(len(data))])
     elif isinstance(data, Iterable):
         yield from data

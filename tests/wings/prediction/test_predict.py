@@ -181,8 +181,8 @@ def test_every_frame_is_a_line_and_the_last_line_sums_up(
 def test_people_see_lines_and_a_sentence(packed: Path, video: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(packed), str(video), "--frames", "2"]) == 0
     first, second, summary, stages = capsys.readouterr().out.splitlines()
-    assert first.split()[:4] == ["0", "0.000", "s", "0"]
-    assert second.split()[:4] == ["1", "0.100", "s", "1"]
+    assert first.split()[:4] == ["0", "0.000", "s", "0:"]
+    assert second.split()[:4] == ["1", "0.100", "s", "1:"]
     assert summary.startswith("2 frames in ")
     assert "latency p50" in summary
     assert summary.endswith("0 dropped")
