@@ -114,7 +114,7 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         (["show"], ["there is no report of a finished run", "gauntlet run"]),
         (["show", "2020"], ["a run '2020'", "gauntlet run"]),
         (["sing-along"], ["there is no command 'sing-along'; `gauntlet --help` lists all"]),
-        (["prdict"], ["did you mean 'predict'?"]),
+        (["validat"], ["did you mean 'validate'?"]),
     ],
 )
 def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
