@@ -187,7 +187,7 @@ class Search:
                 ).artifacts
         return calibrated
 
-    def quantize_with(self, recipe: QuantizeConfig, place: int) -> "Quantized":
+    def quantize_with(self, recipe: QuantizeConfig, place: int) -> Quantized:
         """Make a candidate with a recipe, and run its gates."""
         base, (parent, model) = self.base, self.base.source(recipe)
         file, inaccurate = None, False
@@ -213,7 +213,7 @@ class Search:
                     raise
         return Quantized(attempt.made, recipe, file, inaccurate)
 
-    def repair(self, made: "Sequence[Quantized]") -> Candidates:
+    def repair(self, made: Sequence[Quantized]) -> Candidates:
         """Make a candidate of the most exact rejected one that a package's stage can repair; none where it cannot."""
         config, base, splits = self.config, self.base, self.reference.splits
         images = splits.get("validation", splits.get("calibration"))

@@ -111,24 +111,24 @@ def samples_file(
         raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
     if source is None:
         return None
-    given = array_files(Path(source)) if data is None else {}
-    if data is None and not given:
+    in_files = array_files(Path(source)) if data is None else {}
+    if data is None and not in_files:
         return str(source)
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        parts = given or {WHOLE: _joined(data, model, by, names, trust=trust)}
-        splits, said = in_usual_form(parts, names)
-        for arrays in splits.values() if said or not given else ():
+        parts = in_files or {WHOLE: _joined(data, model, by, names, trust=trust)}
+        splits, changes = in_usual_form(parts, names)
+        for arrays in splits.values() if changes or not in_files else ():
             _require_inputs(arrays, _input_shapes(model))
     except (StageError, ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
     if not all(arrays and all(array.shape[:1] != (0,) for array in arrays.values()) for arrays in splits.values()):
         raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
-    if given and not said:
+    if in_files and not changes:
         return str(source)
-    if notes is not None and said:
-        notes["arrays"] = said
+    if notes is not None and changes:
+        notes["arrays"] = changes
     return _stored(splits, store)
 
 
@@ -217,10 +217,10 @@ def _collated(samples: Sequence[Any]) -> Any:
     """Return single samples, each alone or with its label, as one batch."""
     first = next(iter(samples), None)
     if isinstance(first, Mapping):
-        return {name: np.stack([as_array(one[name]) for one in samples]) for name in first}
+        return {name: np.stack([as_array(sample[name]) for sample in samples]) for name in first}
     if isinstance(first, tuple | list):
         return tuple(np.stack([as_array(part) for part in parts]) for parts in zip(*samples, strict=True))
-    return np.stack([as_array(one) for one in samples])
+    return np.stack([as_array(sample) for sample in samples])
 
 
 def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
@@ -239,7 +239,7 @@ def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[s
 def _has_parts(batch: list[Any]) -> bool:
     """Return whether a list is samples and labels, as a `DataLoader` gives them, and no array; labels may be texts."""
     last = batch[-1] if batch else None
-    texts = len(batch) == 2 and isinstance(last, tuple | list) and all(isinstance(one, str) for one in last)
+    texts = len(batch) == 2 and isinstance(last, tuple | list) and all(isinstance(label, str) for label in last)
     return all(hasattr(part, "__array__") for part in (batch[:-1] if texts else batch))
 
 

@@ -47,16 +47,16 @@ def _column(values: Any) -> Array:
     """Return a column as an array, one of lists with their axes; missing numbers may be written as in MISSING."""
     if values.dtype.kind != "O":
         return as_array(values)
-    if any(isinstance(one, list | np.ndarray) for one in values[:1]):
-        return np.stack([_nested(one) for one in values])
-    numbers = [one for one in values if not (isinstance(one, str) and one.strip() in MISSING)]
-    if len(numbers) < len(values) and all(isinstance(one, int | float) or is_number(one) for one in numbers):
-        return np.array([float(one) if is_number(one) else np.nan for one in values])
+    if any(isinstance(value, list | np.ndarray) for value in values[:1]):
+        return np.stack([_nested(value) for value in values])
+    numbers = [value for value in values if not (isinstance(value, str) and value.strip() in MISSING)]
+    if len(numbers) < len(values) and all(isinstance(value, int | float) or is_number(value) for value in numbers):
+        return np.array([float(value) if is_number(value) else np.nan for value in values])
     return as_array(values)
 
 
 def _nested(value: Any) -> Array:
-    return np.stack([_nested(one) for one in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
+    return np.stack([_nested(part) for part in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
 
 
 def columns_by_input(table: Any, names: Inputs) -> NamedArrays:

@@ -24,7 +24,8 @@ SPLIT_WORDS = {
     "train": "train(?:ing)?",
     "validation": "val(?:id(?:ation)?)?|dev",
     "calibration": "calib(?:ration)?",
-} | {"test": "test(?:ing)?"}
+    "test": "test(?:ing)?",
+}
 """Split -> how names of arrays and of files say it."""
 _SPLIT = "|".join(f"(?P<{{0}}{split}>{words})" for split, words in SPLIT_WORDS.items())
 NAME = re.compile(
@@ -53,7 +54,7 @@ def by_usual_names(arrays: NamedArrays, inputs: Sequence[str]) -> dict[str, Name
     if any(input_name(name) in inputs for name in own):  # what is left of the names may only be the labels'
         only = [] if LABELS in arrays else roles.get((WHOLE, LABELS), [])
         return {WHOLE: {LABELS if [name] == only else name: array for name, array in arrays.items()}}
-    labels = {name for (_, role), found in roles.items() if role == LABELS for name in found}
+    labels = {name for (_, role), names in roles.items() if role == LABELS for name in names}
     free = [name for name in arrays if name not in own and name not in labels]
     splits = {split for split, role in roles if role == "inputs"}
     if len(inputs) < 2 and len(free) == 1 and not splits:
@@ -108,19 +109,19 @@ def in_usual_form(parts: dict[str, NamedArrays], inputs: Inputs) -> tuple[dict[s
     """Return arrays by split, under the names and in the shapes of a model's inputs, and what was changed, in words."""
     named = [(split, arrays, by_usual_names(arrays, tuple(inputs))) for split, arrays in parts.items()]
     splits = {key or split: arrays for split, _, usual in named for key, arrays in usual.items()}
-    said = []
+    changes = []
     if [*splits] != [*parts] or any(splits[split].keys() != parts[split].keys() for split in parts):
         names, read = next(iter(parts.values())), sorted({*chain(*splits.values())}, key=is_truth)
         of = f" of {', '.join(splits)}" if WHOLE not in splits else ""
-        said.append(f"{', '.join(names)} read as {' and '.join(read)}{of}")
+        changes.append(f"{', '.join(names)} read as {' and '.join(read)}{of}")
     only = next(iter(inputs)) if len(inputs) == 1 else None
     for arrays in splits.values():
         for name in [name for name in arrays if not is_truth(name) and name not in (GROUPS, TIMES)]:
             before, shape = arrays[name], inputs.get(input_name(name), inputs[only] if only else None)
             arrays[name] = in_shape(before, shape)
             if arrays[name].shape != before.shape:
-                said.append(f"{name} {[*before.shape[1:]]} taken as {[*arrays[name].shape[1:]]}")
-    return splits, "; ".join(dict.fromkeys(said))
+                changes.append(f"{name} {[*before.shape[1:]]} taken as {[*arrays[name].shape[1:]]}")
+    return splits, "; ".join(dict.fromkeys(changes))
 
 
 def in_shape(array: Array, shape: Shape | None) -> Array:
