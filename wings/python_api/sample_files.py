@@ -11,10 +11,8 @@ from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.user_code import UserFunction
 from wings.python_api.table_columns import is_number
 
-TABLES = {f".{name}": f"read_{name}" for name in ("csv", "parquet", "json")} | {
-    ".tsv": "read_csv",
-    ".jsonl": "read_json",
-}
+NAMES = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json"}
+TABLES = {f".{suffix}": f"read_{kind}" for suffix, kind in NAMES.items()}
 """Suffix of a table -> pandas' function that reads it."""
 DEFAULT_FUNCTION = "samples"
 KINDS = (
@@ -48,9 +46,7 @@ def read_samples(name: str) -> Any:
         raise ConfigError(f"--data {name}: {error}") from error
     except Exception as error:  # a damaged file, or the user's code, may raise anything
         what = "it is empty" if suffix != ".py" and not path.stat().st_size else f"cannot be read: {_described(error)}"
-        fix = (
-            "" if suffix == ".py" else ". Fix: copy the whole file, or write it again, with numbers or texts as values"
-        )
+        fix = "" if suffix == ".py" else ". Fix: copy the file again, or write it with numbers or texts as values"
         raise ConfigError(f"--data {name}: {what}{fix}") from error
 
 

@@ -260,7 +260,7 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
             "x.docx",
             r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
         ),
-        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid.*Fix: copy the whole file"),
+        ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid.*Fix: copy the file again"),
         ("empty.csv", "empty.csv: it is empty. Fix: "),
         ("empty.npy", "empty.npy: it is empty. Fix: "),
         ("none.npz", "none.npz has no samples. Fix: "),
