@@ -6,6 +6,7 @@ The record of a run is kept, and its gates are judged, in the process of the run
 import contextlib
 import ctypes
 import multiprocessing
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
@@ -131,6 +132,7 @@ class Workers:
                 for child in children:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         child.kill()
+            process.join(POLL_S)
 
     def _wait(self, future: PrefectFuture[Any], reader: ProgressReader) -> State[Any]:
         # Python's pool can lose the thread that watches its processes, and with it every unfinished future.
@@ -177,14 +179,14 @@ class Workers:
         Python 3.11.2 also for a thread that writes to processes that read no more (gh-94777).
         """
         queue = getattr(getattr(self.runner, "_executor", None), "_call_queue", None)
-        if queue is not None:
+        if queue is not None and sys.version_info < (3, 11, 5):  # later ones close it: twice at once ends their thread
             queue._reader.close()
         ending = threading.Thread(target=self.runner.__exit__, args=(None, None, None), daemon=True)
         ending.start()
         while ending.is_alive():
+            ending.join(POLL_S)
             if self.config.kind == "processes":
                 self._kill_processes()
-            ending.join(POLL_S)
 
 
 @flow(name="gauntlet")
