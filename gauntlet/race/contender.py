@@ -104,6 +104,8 @@ class Contender:
     stopped: dict[int, EarlyStop] = field(default_factory=dict)
     calls_per_turn: dict[int, int] = field(default_factory=dict)
     """By batch size; the same for all contenders but much slower ones."""
+    untimed_calls: dict[int, int] = field(default_factory=dict)
+    """Before those of a turn, by batch size: one, or none where calls are long; the same for all contenders."""
     repeatability_db: float = math.inf
     """Least SQNR of timed outputs against the first ones of the same process and batch size."""
     processes: int = 1
@@ -133,6 +135,10 @@ class Contender:
     def failure(self) -> str | None:
         """Why it failed, in one line, or None."""
         return self.error or "; ".join(f"batch {batch}: {why}" for batch, why in sorted(self.failed.items())) or None
+
+    def turn_ms(self, batch: int) -> float:
+        """Return about how long a turn takes."""
+        return (self.calls_per_turn[batch] + self.untimed_calls[batch]) * self.warm_ms[batch]
 
     def add_round(self, batch: int, calls_ms: list[float]) -> None:
         """Add the calls of a round."""

@@ -29,6 +29,8 @@ WARM_UP_BLOCKS = (2, 6)
 WARM_TOLERANCE = 0.02
 NEARLY_QUICKEST = 1.5
 """A session variant with a condition races only where its baseline takes fewer times the quickest latency."""
+LONG_CALL_MS = 40
+"""Cold caches make the first call of a turn up to 0.4 ms longer; where no call is shorter than this, it counts."""
 MUCH_SLOWER = 4
 """Contenders that take more times the reference's latency get fewer calls, for that many times its time."""
 
@@ -108,7 +110,7 @@ def _affordable(everyone: Sequence[Contender], plan: Plan, spent_s: float) -> Pl
 def _round_s(everyone: Sequence[Contender], sizes: Sequence[int], plan: Plan) -> float:
     """Return about how long a round takes, with the start of new processes, which load side by side."""
     running = [(c, size) for c in everyone for size in sizes if c.runs(size)]
-    calls_ms = sum(TURNS * (c.calls_per_turn[size] + 1) * c.warm_ms[size] for c, size in running)
+    calls_ms = sum(TURNS * c.turn_ms(size) for c, size in running)
     warm_ms = sum(max(plan.block_ms / 2, c.warm_ms[size]) for c, size in running)
     starts_s = max((c.starting_s for c, _ in running if not c.keeps_process), default=0.0)
     return calls_ms / 1e3 + plan.restarts * (warm_ms / 1e3 + starts_s) + 1e-9
@@ -184,7 +186,7 @@ class _Runner:
     def keep_turns_short(self, everyone: Sequence[Contender]) -> None:
         """Let others interrupt the turns at batch sizes at which one would take too long, or is another process's."""
         for batch, running in {b: [c for c in everyone if c.runs(b)] for b in self.plan.batch_sizes}.items():
-            turns_ms = [(c.calls_per_turn[batch] + 1) * c.warm_ms[batch] for c in running]
+            turns_ms = [c.turn_ms(batch) for c in running]
             fits = max(turns_ms, default=0) <= MAX_TURN_MS and all(c.on_processor for c in running)
             self.realtime[batch] = self.realtime[batch] and fits
 
@@ -238,7 +240,7 @@ class _Runner:
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, calls_ms: list[float]) -> None:
-        how = {"realtime": self.realtime[batch], "clock": self.plan.clock}
+        how = {"realtime": self.realtime[batch], "clock": self.plan.clock, "untimed": contender.untimed_calls[batch]}
         reply = contender.worker.run_calls(batch, contender.calls_per_turn[batch], self.plan.timeout_s, **how)
         contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
         contender.add_peak(int(reply["peak_rss_bytes"]))
@@ -275,7 +277,9 @@ def _set_calls(reference: Contender, everyone: Sequence[Contender], plan: Plan) 
     for batch in plan.batch_sizes:
         running = [c for c in everyone if c.runs(batch)]
         base_ms = next((c.warm_ms[batch] for c in (reference, *running) if c.runs(batch)), math.nan)
+        untimed = int(min((c.warm_ms[batch] for c in running), default=0) < LONG_CALL_MS)
         for contender in running:
             fewer = min(1.0, MUCH_SLOWER * base_ms / contender.warm_ms[batch])
             calls = math.ceil(plan.block_ms / TURNS / base_ms)
             contender.calls_per_turn[batch] = max(least, calls if fewer == 1 else int(fewer * calls))
+            contender.untimed_calls[batch] = untimed

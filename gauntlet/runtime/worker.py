@@ -5,15 +5,15 @@ It reads one JSON object per line on standard input, and replies to each with on
     {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
     {"do": "check_operators", "model", "options"}             -> {"runtime", "nodes", "elsewhere", "refused"}, or {}
     {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "on_processor", "fixed_batch"}
-    {"do": "run", "batch", "at_least_ms", "calls", "realtime", "clock"}
+    {"do": "run", "batch", "at_least_ms", "calls", "untimed", "realtime", "clock"}
                                                               -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
     {"do": "write_outputs", "batch", "path", "inputs"}        -> {"outputs": names}, and the arrays in the file
     {"do": "placement"}                                       -> see `gauntlet.runtime.engines.base.Engine.placement`
     {"do": "profile", "batch", "calls", "folder"}             -> {"trace": file}
     {"do": "memory"}                                          -> {"rss_bytes", "peak_rss_bytes"}
 
-`run` times calls for `at_least_ms`, or, where `calls` is given, so many after one that is not timed: the first call
-after another process has run finds cold caches. With `realtime`, no ordinary program interrupts it; `clock` is `wall`
+`run` times calls for `at_least_ms`, or so many `calls`, after some that are `untimed`: the first call after another
+process has run finds cold caches. With `realtime`, no ordinary program interrupts it; `clock` is `wall`
 or `processor`, for the processor time of all threads.
 
 `inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `write_outputs` takes those of
@@ -111,6 +111,7 @@ class Worker:
         at_least_ms: float = 0,
         calls: int | None = None,
         *,
+        untimed: int = 0,
         realtime: bool = False,
         clock: str = "wall",
     ) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class Worker:
 
         feed = self._feed(batch)
         with realtime_turn() if realtime else contextlib.nullcontext():
-            if calls is not None:
+            for _ in range(untimed):
                 self.engine.measure(feed)
             samples_ms, last = self.engine.measure(feed, at_least_ms, calls, clock)
         first = self.first.setdefault(batch, last)

@@ -85,7 +85,7 @@ class WorkerClient:
         return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms, **how}, timeout_s)
 
     def run_calls(self, batch: int, calls: int, timeout_s: float, **how: object) -> dict[str, Any]:
-        """Time so many calls of the model, after one that is not timed; `how` as in `run`."""
+        """Time so many calls of the model; `how` holds the worker's `untimed`, `realtime` and `clock`."""
         return self.request({"do": "run", "batch": batch, "calls": calls, **how}, timeout_s)
 
     def processor_seconds(self) -> float:
