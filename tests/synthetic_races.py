@@ -79,7 +79,7 @@ def synthetic_race(
         rounds=12,
         block_ms=10,
         resolution=0.01,
-        machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0),
+        machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0, exposed=()),
         aa_deviation=aa_deviation,
         control=control,
         results=tuple(

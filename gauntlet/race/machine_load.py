@@ -1,6 +1,7 @@
 """Load of the machine during a race, and whether it may interrupt the timed turns."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import PurePath
 from time import monotonic
@@ -24,20 +25,26 @@ class MachineLoad(Frozen):
     load_average: tuple[Number, Number] = Field(description="one-minute load of the machine, before and after")
     steal_share: Number = Field(description="share of processor time that the hypervisor gave to other guests")
     other_load_cores: Number = Field(description="processors busy with other work than this race, on average")
-    realtime: bool = Field(False, description="whether no ordinary program could interrupt the timed turns")
+    exposed: tuple[int, ...] = Field(description="batch sizes at which other programs could interrupt timed turns")
 
     def text(self, threads: int) -> str:
         """Return in a few words how busy the machine was, and what follows for calls with so many threads."""
         if self.is_disturbed(threads):
-            follows = ", which disturbed the race: intervals cover the processor time of one thread, too"
+            where = "" if self.is_stolen else f" at batch {', '.join(map(str, self.exposed))}"
+            follows = f", which disturbed the race: intervals{where} cover the processor time of one thread, too"
         else:
-            follows = ", which could not interrupt timed turns" if self.realtime else ""
+            follows = "" if self.exposed else ", which could not interrupt timed turns"
         return f"other work on the machine: {self.other_load_cores:.2g} cores{follows}"
 
     def is_disturbed(self, threads: int) -> bool:
         """Return whether calls with so many threads had to share their processors with other work, or other guests."""
         contended = threads + self.other_load_cores - (os.cpu_count() or 1)
-        return bool(self.steal_share > MAX_SHARED or (not self.realtime and contended > MAX_SHARED * threads))
+        return self.is_stolen or bool(self.exposed and contended > MAX_SHARED * threads)
+
+    @property
+    def is_stolen(self) -> bool:
+        """Whether other guests of the host took processor time, from turns of every kind."""
+        return self.steal_share > MAX_SHARED
 
 
 class LoadMonitor:
@@ -47,7 +54,7 @@ class LoadMonitor:
         self._load, self._start = os.getloadavg()[0], monotonic()
         self._before, self._ours = psutil.cpu_times(), sum(os.times()[:2])
 
-    def notes(self, workers_seconds: float, *, realtime: bool) -> MachineLoad:
+    def notes(self, workers_seconds: float, exposed: Iterable[int]) -> MachineLoad:
         """Return the load since the monitor was created, without the processor time of the race's own workers."""
         now = psutil.cpu_times()
         spent = {name: getattr(now, name) - getattr(self._before, name) for name in now._fields}
@@ -61,7 +68,7 @@ class LoadMonitor:
             load_average=(self._load, os.getloadavg()[0]),
             steal_share=steal / total if total > 0 else 0.0,
             other_load_cores=max(0.0, other_work / max(monotonic() - self._start, 1e-9)),
-            realtime=realtime,
+            exposed=tuple(exposed),
         )
 
 

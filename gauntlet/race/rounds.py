@@ -79,7 +79,7 @@ def run_rounds(
             if ends(done, contenders):
                 break
         spent += sum(c.processor_seconds() for c in everyone)
-        return contenders, monitor.notes(spent, realtime=all(runner.realtime.values()))
+        return contenders, monitor.notes(spent, [size for size in plan.batch_sizes if not runner.realtime[size]])
 
 
 def _variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender], plan: Plan) -> dict[str, Entry]:

@@ -120,7 +120,9 @@ def _with_witness(
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
     faster = {name for name in faster if table.contenders[name].on_processor}
     alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
-    calm = replace(plan, threads=1, clock="processor", priority="normal", early_stopping=False, variants_below_ms=None)
+    sizes = plan.batch_sizes if table.machine.is_stolen else table.machine.exposed
+    calm = replace(plan, batch_sizes=sizes, threads=1, clock="processor", priority="normal")
+    calm = replace(calm, early_stopping=False, variants_below_ms=None)
     witness = run_race(alone, calm, reference, inputs=inputs, control=False, **intervals)
     return replace(table, rows={name: _witnessed(of, witness.rows.get(name, ())) for name, of in table.rows.items()})
 

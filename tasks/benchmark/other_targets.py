@@ -77,7 +77,7 @@ def aa_check(deviation: float, limit: float, where: str = "") -> Check:
 
 def load_check(machine: MachineLoad, threads: int) -> Check:
     """Check that no other work took the processors from timed calls."""
-    fix = "repeat it on a quiet machine, or permit benchmark.priority: realtime (an rtprio limit of 1)"
+    fix = "repeat it on a quiet machine, or permit benchmark.priority: realtime (an rtprio limit of 1) for short turns"
     count = int(machine.is_disturbed(threads))
     return Check.of("benchmark.disturbed", count, "==", 0, machine.text(threads), fix, severity="warning")
 

@@ -284,7 +284,7 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
 ) -> None:
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
     monkeypatch.setenv("SCALE", "0.3")
-    monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_disturbed", lambda *_: True)
+    monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
     facts = race({"fp32": 60, "larger": 100}, threads=2, rounds=7, early_stopping=False)
     by_target = {row.target: row for row in facts.result("larger").rows}
     assert by_target["ort-cpu"].verdict == "slower"

@@ -12,9 +12,11 @@ import onnx
 import onnx_text
 import pytest
 import synthetic_races
+from clocked_workers import CLOCK
 from synthetic_races import Interval
 
 from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.table import CONTROL, RaceTable, run_race
 from gauntlet.runtime.resources import usable_threads
 
@@ -77,6 +79,17 @@ def test_witness_is_asked_where_other_work_may_interrupt_the_calls(tmp_path: Pat
     assert table.machine.is_disturbed(plan.threads)
     assert row.verdict == "faster"  # both say so
     assert row.speedup_low <= row.witness_speedup <= row.speedup_high
+
+
+def test_witness_is_asked_at_batch_sizes_whose_turns_others_could_interrupt(
+    raced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = MachineLoad(load_average=(9, 9), steal_share=0, other_load_cores=99, exposed=(4,))
+    monkeypatch.setattr("gauntlet.race.rounds.LoadMonitor.notes", lambda *_: load)
+    commands = {str(ms): (sys.executable, "-c", CLOCK, str(ms)) for ms in (2, 1)}
+    entries = {name: Entry(tmp_path / "4.onnx", command) for name, command in commands.items()}
+    rows = run_race(entries, PLAN, "2", inputs=tmp_path / "in.npz").rows["1"]
+    assert {row.batch: row.witness_speedup is not None for row in rows} == {1: False, 4: True}
 
 
 @pytest.mark.parametrize(

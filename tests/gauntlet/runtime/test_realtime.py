@@ -63,10 +63,10 @@ def test_user_without_the_right_is_told_how_to_get_it() -> None:
 
 def test_race_is_disturbed_by_work_that_needs_its_processors() -> None:
     cores = os.cpu_count() or 1
-    quiet = MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0.05)
+    quiet = MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0.05, exposed=(8,))
     assert not quiet.is_disturbed(cores)
     busy = quiet.replace(other_load_cores=1.0)
     assert busy.is_disturbed(cores)
-    assert "intervals cover the processor time of one thread" in busy.text(cores)
-    assert not busy.replace(realtime=True).is_disturbed(cores)
-    assert busy.replace(realtime=True, steal_share=0.2).is_disturbed(cores)
+    assert "intervals at batch 8 cover the processor time of one thread" in busy.text(cores)
+    assert not busy.replace(exposed=()).is_disturbed(cores)
+    assert busy.replace(exposed=(), steal_share=0.2).is_disturbed(cores)

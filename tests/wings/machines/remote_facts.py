@@ -40,7 +40,7 @@ def raced(aa_deviation: float = 0.012) -> RemoteRace:
         ModelOnTarget(candidate=name, target=ON_ORIN.name, status="measured", rows=(one,), aa_deviation=aa_deviation)
         for name, one in gains.items()
     )
-    load = MachineLoad(load_average=(0.1, 0.2), steal_share=0.0, other_load_cores=0.25)
+    load = MachineLoad(load_average=(0.1, 0.2), steal_share=0.0, other_load_cores=0.25, exposed=())
     base = (row("ort-cpu", 40.0, 1.0, "reference"),)
     measured = {"results": results, "reference": base, "control": base, "load": load}
     return RemoteRace(target=ON_ORIN.name, pool="jetson", machine=THERE, **measured)

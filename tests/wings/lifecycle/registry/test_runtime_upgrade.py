@@ -48,7 +48,7 @@ FAULTS = {
 
 
 LIMITS = UpgradeLimits()
-CALM = MachineLoad(load_average=(0.0, 0.0), steal_share=0.0, other_load_cores=0.0)
+CALM = MachineLoad(load_average=(0.0, 0.0), steal_share=0.0, other_load_cores=0.0, exposed=())
 
 
 @pytest.fixture
