@@ -125,9 +125,9 @@ def _arrays(
 
 def _are_names(labels: Array, names: tuple[str, ...], trial: TrialRun) -> bool:
     """Return whether texts are names of classes: the model has names, the user gives them, or there are as many."""
-    found = {*np.unique(labels).tolist()} if labels.dtype.kind == "U" else set()
-    scored = trial.scores is not None and len(found) == trial.scores.shape[1]
-    return bool(found) and (trial.class_count is not None or found <= {*names} or scored)
+    classes = {*np.unique(labels).tolist()} if labels.dtype.kind == "U" else set()
+    scored = trial.scores is not None and len(classes) == trial.scores.shape[1]
+    return bool(classes) and (trial.class_count is not None or classes <= {*names} or scored)
 
 
 def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def infer_config(
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     _add_options(part, group, threshold)
     if further:
-        given = {input_name(name): array for name, array in (arrays or {}).items() if not is_truth(name)}
-        base = shapes or {name: array.shape[1:] for name, array in given.items()}
+        inputs = {input_name(name): array for name, array in (arrays or {}).items() if not is_truth(name)}
+        base = shapes or {name: array.shape[1:] for name, array in inputs.items()}
         required("sizes", "named", "--shape, for further sizes")(train, notes, trial, base, further)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)

@@ -106,10 +106,10 @@ def _masked(
     if "segmentation" not in kinds("recognized") or not any((*path.glob("masks"), *path.glob("*/masks"))):
         return problem
     try:
-        found = _problem(model, part, None, len(names), "segmentation", by_labels=False)
+        problem = _problem(model, part, None, len(names), "segmentation", by_labels=False)
     except ConfigError:
         return problem
-    return replace(found, reason=found.reason.replace("as requested", "as the folder's masks suggest"))
+    return replace(problem, reason=problem.reason.replace("as requested", "as the folder's masks suggest"))
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:

@@ -193,9 +193,9 @@ class Repository:
 
     def _open_canary(self, entry: Entry, name: str) -> tuple[ServedModel | None, float]:
         """Return the canary and its share; one that cannot be served answers nothing."""
-        if (found := entry.source.canary()) is None:
+        if (canary := entry.source.canary()) is None:
             return None, 0.0
-        path, share = found
+        path, share = canary
         try:
             if entry.canary and entry.canary.digest == Bundle.open(path).digest:
                 return entry.canary, share

@@ -54,18 +54,18 @@ class Tokens:
     def require_right(self, authorization: str, method: str, path: str) -> str:
         """Return the client; `NoToken` without a token of the file, `NotAllowed` where the token lacks the right."""
         self._refresh()
-        found: Holder | None = None
-        given = authorization.encode("utf-8", "replace")
+        owner: Holder | None = None
+        presented = authorization.encode("utf-8", "replace")
         for token, holder in {self.own: Holder(RIGHTS), **self._holders}.items():  # all, so that the time tells nothing
-            if hmac.compare_digest(given, f"Bearer {token}".encode()):
-                found = holder
-        if found is None:
+            if hmac.compare_digest(presented, f"Bearer {token}".encode()):
+                owner = holder
+        if owner is None:
             raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
         right = needed(method, path)
-        if right is not None and right not in found.rights:
-            has = f"this token has the rights {', '.join(found.rights)}"
+        if right is not None and right not in owner.rights:
+            has = f"this token has the rights {', '.join(owner.rights)}"
             raise NotAllowed(f"{has}; {method} {path[:128]} needs {right}")
-        return found.client
+        return owner.client
 
     def _refresh(self) -> None:
         """Read the file again if it has changed; one that cannot be read leaves the tokens as they are."""
@@ -110,7 +110,7 @@ def needed(method: str, path: str) -> str | None:
 def _state(path: Path | None) -> tuple[int, ...]:
     """Return what changes with a file; () while it is not there."""
     try:
-        found = path.stat() if path else None
+        status = path.stat() if path else None
     except OSError:
         return ()
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else ()
+    return (status.st_mtime_ns, status.st_size, status.st_ino) if status else ()

@@ -39,4 +39,4 @@ def by_occurrence(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> list[dict[st
     """Return the first shape of each input, then the second ones, and so on; at least one, which may be empty."""
     of = {name: [shape for other, shape in shapes if other == name] for name, _ in shapes}
     most = max(map(len, of.values()), default=1)
-    return [{name: given[place] for name, given in of.items() if place < len(given)} for place in range(most)]
+    return [{name: values[place] for name, values in of.items() if place < len(values)} for place in range(most)]

@@ -41,10 +41,10 @@ def _newest_bundle(home: Home, console: Console) -> tuple[str, Path]:
     newest = home.require_run()
     for folder in home.finished_runs():
         with contextlib.suppress(ConfigError, ValidationError):  # one that failed, or of another release
-            found = stored_bundle(home, folder)
+            bundle = stored_bundle(home, folder)
             if folder != newest:
                 console.print(f"Run {plain(folder.name)}, the newest one with a bundle")
-            return found
+            return bundle
     return stored_bundle(home, newest)
 
 

@@ -26,8 +26,8 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        options = parser().parse_args(given or ["--help"])
+        words = sys.argv[1:] if arguments is None else arguments
+        options = parser().parse_args(words or ["--help"])
         command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
         return command(options)
     except PipelineError as error:

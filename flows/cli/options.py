@@ -60,11 +60,11 @@ class _PrintVersion(argparse.Action):
         import platform
         from importlib.metadata import PackageNotFoundError, version
 
-        found = [f"Python {platform.python_version()}"]
+        versions = [f"Python {platform.python_version()}"]
         for name in RUNTIMES:
             with contextlib.suppress(PackageNotFoundError):
-                found.append(f"{name} {version(name)}")
-        print(parser.prog, version("onnx-gauntlet"), f"({', '.join(found)})")  # noqa: T201
+                versions.append(f"{name} {version(name)}")
+        print(parser.prog, version("onnx-gauntlet"), f"({', '.join(versions)})")  # noqa: T201
         parser.exit()
 
 

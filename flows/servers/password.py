@@ -26,8 +26,8 @@ def password_file(home: Home) -> Path:
 
 def password(home: Home) -> str:
     """Return the password that the environment names, else the home's own, which is made where there is none."""
-    if given := os.environ.get(CLIENT) or os.environ.get(SERVER):
-        return given
+    if login := os.environ.get(CLIENT) or os.environ.get(SERVER):
+        return login
     file = password_file(home)
     with locked(home.prefect / "auth.lock"):  # processes that start at once make one
         if not file.exists():
@@ -55,8 +55,8 @@ def mlflow_variables(home: Home, address: str) -> dict[str, str]:
 
 def authorization() -> dict[str, str]:
     """Return the headers of a request to Prefect's API that this process sends by itself."""
-    given = os.environ.get(CLIENT)
-    return basic(given) if given else {}
+    login = os.environ.get(CLIENT)
+    return basic(login) if login else {}
 
 
 def refusal(error: BaseException) -> ConfigError | None:

@@ -28,7 +28,7 @@ def as_array(value: Any) -> Array:
         raise StageError(f"a {type(value).__name__} cannot be read as an array: {one_line(error)}") from error
     if array.dtype.kind != "O":
         return array
-    if array.ndim and all(isinstance(one, str) for one in array.flat):
+    if array.ndim and all(isinstance(value, str) for value in array.flat):
         return array.astype(np.str_)
     raise StageError(f"a {type(value).__name__} is no array of numbers or texts. Fix: convert it with numpy.asarray")
 

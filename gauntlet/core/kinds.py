@@ -119,9 +119,9 @@ def require_own_packages() -> None:
         ConfigError: with the file that would be imported.
     """
     for name in NAMES:
-        found, own = importlib.util.find_spec(name), FOLDER / name / "__init__.py"
-        if own.is_file() and found is not None and found.origin and not own.samefile(found.origin):
+        spec, own = importlib.util.find_spec(name), FOLDER / name / "__init__.py"
+        if own.is_file() and spec is not None and spec.origin and not own.samefile(spec.origin):
             raise ConfigError(
-                f"{found.origin}: Python imports it in place of onnx-gauntlet's package {name!r}. "
+                f"{spec.origin}: Python imports it in place of onnx-gauntlet's package {name!r}. "
                 "Fix: rename it, or start from a folder without it"
             )

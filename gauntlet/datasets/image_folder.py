@@ -140,13 +140,13 @@ class ImageFolder(NormalizedImages):
         """Return the group of each image; none without `group`. Raise StageError for a path that does not match."""
         if self.group is None:
             return []
-        found = [re.search(self.group, image.file) for image in images]
-        if None in found:
-            file = images[found.index(None)].file
+        matches = [re.search(self.group, image.file) for image in images]
+        if None in matches:
+            file = images[matches.index(None)].file
             raise StageError(
                 f"data.group {self.group!r} does not match {file!r}. Fix: write one that matches every path"
             )
-        return [match.group(min(1, match.re.groups)) or "" for match in found if match]
+        return [match.group(min(1, match.re.groups)) or "" for match in matches if match]
 
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.

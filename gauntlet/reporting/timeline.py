@@ -93,8 +93,8 @@ def blocking_checks(report: RunReport) -> list[CheckOutcome]:
 def own_reason(report: RunReport) -> str:
     """Return the run's reason; empty where the verdict, or the checks that ended the run, say the same."""
     lines = {line.strip() for line in report.reason.splitlines() if line.strip()}
-    told = {line.strip() for gate in blocking_checks(report) for line in str(gate.check).splitlines()}
-    return "" if lines <= told | {report.verdict} else report.reason
+    shown = {line.strip() for gate in blocking_checks(report) for line in str(gate.check).splitlines()}
+    return "" if lines <= shown | {report.verdict} else report.reason
 
 
 def winner(report: RunReport) -> CandidateEntry | None:

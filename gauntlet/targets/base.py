@@ -96,8 +96,8 @@ class BaseTarget(Frozen):
         changed = {option: word for option, word in self.named_if_changed.items() if not self._is_default(option)}
         words = dict.fromkeys(self.named, "{}") | changed
         entries = sorted(getattr(self, self.named_entries, {}).items())
-        given = (word.format(getattr(self, option)).lower() for option, word in words.items())
-        return (*given, *(f"{key}={value}" for key, value in entries))
+        options = (word.format(getattr(self, option)).lower() for option, word in words.items())
+        return (*options, *(f"{key}={value}" for key, value in entries))
 
     def _is_default(self, option: str) -> bool:
         return bool(getattr(self, option) == type(self).model_fields[option].default)
@@ -161,8 +161,8 @@ def unavailable_together(targets: Sequence[BaseTarget]) -> list[str | None]:
     """Return what `unavailable` does for targets of one engine; one child process tries them, and imports it once."""
     tried = [target for target in targets if target.missing() is None]
     requests = tuple(target._request() for target in tried)
-    found = dict(zip(requests, _probe(tried[0].command(), requests), strict=True)) if tried else {}
-    return [target.missing() or found[target._request()] for target in targets]
+    reasons = dict(zip(requests, _probe(tried[0].command(), requests), strict=True)) if tried else {}
+    return [target.missing() or reasons[target._request()] for target in targets]
 
 
 @lru_cache

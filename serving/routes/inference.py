@@ -94,8 +94,8 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
         arrived = perf_counter()
         with _observed_failures(request, model, arrived):
             loop = asyncio.get_running_loop()
-            asked = loop.run_in_executor(decoding, _image_calls, model, files, repository.limits, arrived)
-            calls, padding, sizes = await asked
+            decoded = loop.run_in_executor(decoding, _image_calls, model, files, repository.limits, arrived)
+            calls, padding, sizes = await decoded
             parts = [
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls

@@ -69,8 +69,8 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
             cases, comparison, chance = without_ties(config, path, cases, comparison, passes)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks) and not chance:
-        found = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
-        divergence = next(filter(None, found), None)
+        divergences = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
+        divergence = next(filter(None, divergences), None)
         as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference)
         cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]

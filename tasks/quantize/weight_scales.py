@@ -29,8 +29,8 @@ def scales_without_overflow(graph: onnx.GraphProto, *, per_channel: bool) -> dic
         if weights is not None and (node.op_type == "Conv" or len(weights.dims) == 2):
             uses.setdefault(weights.name, []).append((axis, _largest(node, numpy_helper.to_array(weights))))
     overrides = {}
-    for name, found in uses.items():
-        axes, largest = {axis for axis, _ in found}, [values for _, values in found]
+    for name, pairs in uses.items():
+        axes, largest = {axis for axis, _ in pairs}, [values for _, values in pairs]
         if not per_channel:
             overrides[name] = [_scale(max(float(values.max()) for values in largest))]
         elif len(axes) == 1:

@@ -52,10 +52,10 @@ class OfferedCommand:
             ConfigError: for an argument that is not offered, one that names code, or a setting that is not permitted.
         """
         options, places = list[str](), list[str]()
-        given = dict(arguments)
-        if settings := given.pop("set", None):
-            given["set"] = permitted(str(given.get("config")), _texts(settings))
-        for name, value in given.items():
+        chosen = dict(arguments)
+        if settings := chosen.pop("set", None):
+            chosen["set"] = permitted(str(chosen.get("config")), _texts(settings))
+        for name, value in chosen.items():
             action = self.actions.get(name)
             if action is None:
                 raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")

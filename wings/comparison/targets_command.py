@@ -53,9 +53,9 @@ def _reasons(targets: Sequence[BaseTarget]) -> list[str | None]:
     for target in targets:
         engines.setdefault((target.command(), target.options()["engine"]), []).append(target)
     with ThreadPoolExecutor(usable_threads()) as pool:
-        found = pool.map(unavailable_together, engines.values())
+        reasons = pool.map(unavailable_together, engines.values())
         names = [target.name for of in engines.values() for target in of]
-        named = dict(zip(names, chain.from_iterable(found), strict=True))
+        named = dict(zip(names, chain.from_iterable(reasons), strict=True))
     return [named[target.name] for target in targets]
 
 

@@ -98,10 +98,10 @@ def add_boxes(part: dict[str, Any], problem: InferredProblem, named: tuple[str, 
         ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
     """
     try:
-        found, names = recognize_annotations(Path(part["path"]))
+        annotation, names = recognize_annotations(Path(part["path"]))
     except StageError as error:
         raise ConfigError(f"--data {error}") from error
-    return with_truth(part, problem, named, found, names, "boxes")
+    return with_truth(part, problem, named, annotation, names, "boxes")
 
 
 def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -110,15 +110,15 @@ def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     Raises:
         StageError: where the annotations cannot be read.
     """
-    found: dict[str, Any] = {}
+    annotation: dict[str, Any] = {}
     if (path / "Annotations").is_dir() and (path / "JPEGImages").is_dir():
-        found = {"annotations": "voc"}
+        annotation = {"annotations": "voc"}
     elif any(folder.is_dir() for level in ("", "*/") for folder in path.glob(f"{level}labels")):
-        found = {"annotations": "yolo"}
+        annotation = {"annotations": "yolo"}
     else:
         files = sorted(file for level in ("", "annotations/") for file in path.glob(f"{level}*.json"))
-        found = recognize_coco(path, files)
-    return found, _read(path, **found).labels if found else ()
+        annotation = recognize_coco(path, files)
+    return annotation, _read(path, **annotation).labels if annotation else ()
 
 
 def _read(path: Path, annotations: Any, images: Any = Path()) -> Annotations:

@@ -52,7 +52,7 @@ def with_truth(
     part: dict[str, Any],
     problem: InferredProblem,
     named: tuple[str, ...],
-    found: dict[str, Any],
+    annotation: dict[str, Any],
     names: tuple[str, ...],
     what: str,
 ) -> str:
@@ -62,14 +62,14 @@ def with_truth(
         part: of the configuration of a brought model.
         problem: what the model's outputs mean.
         named: the classes that the user names.
-        found: the settings that read the folder; none where it has nothing.
+        annotation: the settings that read the folder; none where it has nothing.
         names: the folder's classes.
         what: the folder has, in a word.
 
     Raises:
         ConfigError: for a class that the user does not name.
     """
-    if not found:
+    if not annotation:
         return ""
     classes = len(named or problem.labels) or problem.min_classes
     if all(map(str.isdecimal, names)):  # the folder names none
@@ -81,7 +81,7 @@ def with_truth(
     if len(names) < classes or (problem.labels and len(names) != classes):
         return f"; the folder's {what} of {len(names)} classes are left out, because the model has {classes}"
     part["resize"] = part.get("resize", "stretch")
-    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+    part |= {key: str(value) if isinstance(value, Path) else value for key, value in annotation.items()}
     part["labels"] = list(names)
     for key in ("labelled", "task"):
         part.pop(key, None)

@@ -147,8 +147,8 @@ def _highest(masks: Mask) -> int:
 
 def _require_names(files: list[str], masks: Mask, labels: tuple[str, ...]) -> None:
     for file, mask in zip(files, masks, strict=True):
-        if (found := _highest(mask)) >= len(labels):
+        if (highest := _highest(mask)) >= len(labels):
             raise StageError(
-                f"{file}: a pixel has class {found}; allowed: 0 to {len(labels) - 1}, and {IGNORED_PIXEL} for pixels "
+                f"{file}: a pixel has class {highest}; allowed: 0 to {len(labels) - 1}, and {IGNORED_PIXEL} for pixels "
                 "that do not count. Fix: correct the mask, or name all classes in data.labels"
             )

@@ -43,11 +43,11 @@ def read_yolo(path: Path) -> Annotations:
 
 def splits_of(files: Iterable[str]) -> dict[str, str | None]:
     """Return the split of each file, by its folders: `""` where none is in a split, None for one outside of them."""
-    found = {file: next((SPLITS[part] for part in PurePath(file).parts if part in SPLITS), None) for file in files}
-    if not any(found.values()):
-        return dict.fromkeys(found, "")
-    tested = "validation" if "test" not in found.values() else "test"
-    return {file: "test" if split == tested else split for file, split in found.items()}
+    splits = {file: next((SPLITS[part] for part in PurePath(file).parts if part in SPLITS), None) for file in files}
+    if not any(splits.values()):
+        return dict.fromkeys(splits, "")
+    tested = "validation" if "test" not in splits.values() else "test"
+    return {file: "test" if split == tested else split for file, split in splits.items()}
 
 
 def class_names(path: Path) -> tuple[str, ...]:

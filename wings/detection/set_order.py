@@ -29,14 +29,14 @@ def in_expected_order(actual: NamedArrays, expected: NamedArrays, signature: Sig
     ordered = {name: pair[0].copy() for name, pair in pairs.items()}
     scales = {name: output_scale(pair[1]) for name, pair in pairs.items()}
     for index in range(len(next(iter(ordered.values())))):
-        found, wanted = (
+        returned, wanted = (
             np.concatenate([_values(pair[side][index], scales[name]) for name, pair in pairs.items()], axis=1)
             for side in (0, 1)
         )
-        if found.size and np.abs(found - wanted).max() > SAME:
-            order = linear_sum_assignment(cdist(wanted, found, "cityblock"))[1]
-            for name, (one, _) in pairs.items():
-                ordered[name][index] = one[index][order]
+        if returned.size and np.abs(returned - wanted).max() > SAME:
+            order = linear_sum_assignment(cdist(wanted, returned, "cityblock"))[1]
+            for name, (values, _) in pairs.items():
+                ordered[name][index] = values[index][order]
     return actual | ordered
 
 

@@ -35,7 +35,7 @@ def run_model_or_preset(
         ConfigError: when there is no such file or preset, or a setting is wrong.
         GateFailed: when a gate fails.
     """
-    given = {"config": model, "data": data or None, "labels": labels or None, "set": [*settings]}
-    options = argparse.Namespace(**vars(parser().parse_args(["run", "preset"])) | given)
+    chosen = {"config": model, "data": data or None, "labels": labels or None, "set": [*settings]}
+    options = argparse.Namespace(**vars(parser().parse_args(["run", "preset"])) | chosen)
     config, _ = configured(options, Home.find(), Console(quiet=True))
     return pipeline.fn(config, fresh=fresh)

@@ -121,7 +121,7 @@ class _Fold:
         if not axes:
             return None
         longer = before if node.op_type == "Squeeze" else after
-        inserted = {one % len(longer) for one in axes}
+        inserted = {axis % len(longer) for axis in axes}
         kept = [i for i in range(len(longer)) if i not in inserted]
         if node.op_type == "Unsqueeze":
             return kept[axis]

@@ -43,21 +43,25 @@ class Examination:
 
 def diagnose_model(options: argparse.Namespace) -> int:
     """Diagnose, fix where asked to, print, and return the exit code: 1 when an error is left."""
-    found = examined(options)
+    examination = examined(options)
     if options.json:
-        parts = {"diagnosis": found.before, "fix": found.fixed, "after": found.after}
+        parts = {"diagnosis": examination.before, "fix": examination.fixed, "after": examination.after}
         dumped: dict[str, Any] = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
-        dumped |= {} if found.support is None else {"targets": [row.model_dump(mode="json") for row in found.support]}
+        dumped |= (
+            {}
+            if examination.support is None
+            else {"targets": [row.model_dump(mode="json") for row in examination.support]}
+        )
         print(json.dumps(dumped, indent=2))  # noqa: T201
     else:
-        _print_all(options, found)
-    return 1 if (found.after or found.before).errors else 0
+        _print_all(options, examination)
+    return 1 if (examination.after or examination.before).errors else 0
 
 
 def diagnosed(options: argparse.Namespace, _: Console) -> Diagnosis:
     """Return what is left after the fix, or else what was found; see `examined`."""
-    found = examined(options)
-    return found.after or found.before
+    examination = examined(options)
+    return examination.after or examination.before
 
 
 def examined(options: argparse.Namespace) -> Examination:
@@ -87,17 +91,17 @@ def examined(options: argparse.Namespace) -> Examination:
     return Examination(before, fixed, after, support)
 
 
-def _print_all(options: argparse.Namespace, found: Examination) -> None:
+def _print_all(options: argparse.Namespace, examination: Examination) -> None:
     console = Console()
-    print_diagnosis(console, found.before)
-    if found.fixed is None:
-        _print_next_step(console, options, found.before)
+    print_diagnosis(console, examination.before)
+    if examination.fixed is None:
+        _print_next_step(console, options, examination.before)
     else:
-        print_fixes(console, found.fixed)
-    if found.after is not None:
-        print_diagnosis(console, found.after)
-    if found.support is not None:
-        print_target_support(console, found.support)
+        print_fixes(console, examination.fixed)
+    if examination.after is not None:
+        print_diagnosis(console, examination.after)
+    if examination.support is not None:
+        print_target_support(console, examination.support)
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

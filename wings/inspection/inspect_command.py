@@ -79,8 +79,8 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     layers = _table(f"By layer{more}", "layer", *(("operator", "output") if wide else ()))
     for layer in largest:
         words = (layer.name, layer.operator, layer.output)
-        told = words if wide else (f"{folded(layer.name, LAYER_WIDTH)}\n  {layer.operator} {layer.output}",)
-        layers.add_row(*map(plain, told), *_amounts(layer))
+        cells = words if wide else (f"{folded(layer.name, LAYER_WIDTH)}\n  {layer.operator} {layer.output}",)
+        layers.add_row(*map(plain, cells), *_amounts(layer))
     console.print(f"[bold]{plain(inspection.model)}[/]", highlight=False)
     for part in (sheet, operators, layers):
         console.print(part)

@@ -24,8 +24,8 @@ class WithPassword:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes with the account; a browser asks its user for it."""
         if scope["type"] != "lifespan" and scope["path"] != "/health":
-            given = Headers(scope=scope).get("authorization", "")
-            if not secrets.compare_digest(given.encode(), self._expected):
+            authorization = Headers(scope=scope).get("authorization", "")
+            if not secrets.compare_digest(authorization.encode(), self._expected):
                 ask = {"WWW-Authenticate": 'Basic realm="gauntlet", charset="UTF-8"'}
                 await PlainTextResponse("this server asks for a password", 401, ask)(scope, receive, send)
                 return

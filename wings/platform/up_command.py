@@ -153,12 +153,12 @@ def _stop_left_over(home: Home) -> None:
 def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Console) -> PlatformState:
     """Return the state when every part is ready, and name each one that becomes so."""
     deadline, log = time.monotonic() + READY_TIMEOUT_S, home.root / "platform" / "supervisor.log"
-    state, told = read_state(home), set[str]()
+    state, announced = read_state(home), set[str]()
     while time.monotonic() < deadline:
         state = read_state(home)
-        for name in [part.name for part in state.parts if part.ready and part.name not in told] if state else ():
+        for name in [part.name for part in state.parts if part.ready and part.name not in announced] if state else ():
             console.print(f"  {escape(name)} is ready", highlight=False)
-            told.add(name)
+            announced.add(name)
         if state is not None and state.is_ready:
             return state
         if supervisor is not None and not is_alive(supervisor) and not _supervised(home):  # by another `up`

@@ -60,15 +60,15 @@ def what_changes(part: dict[str, Any], predict: Callable[[NamedArrays], NamedArr
 
 def _others(part: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return `part` with each preprocessing that the channels allow, but for the one that it has."""
-    channels, found = len(part["mean"]), {}
+    channels, choices = len(part["mean"]), {}
     for name, way in ALTERNATIVES.items():
         if len(way["mean"]) in (1, channels):
             wide = {key: way[key] * (channels if len(way[key]) == 1 else 1) for key in ("mean", "std")}
             order = {"channel_order": "BGR" if way is CAFFE else "RGB"} if channels == 3 else {}
             same = np.allclose([wide["mean"], wide["std"]], [part["mean"], part["std"]], atol=1e-3)
             if not same or order.get("channel_order", "RGB") != part.get("channel_order", "RGB"):
-                found[name] = part | wide | order
-    return found
+                choices[name] = part | wide | order
+    return choices
 
 
 def _short(values: list[float]) -> str:

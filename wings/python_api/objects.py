@@ -181,8 +181,8 @@ def _repeated_scalars(path: Path, model: str) -> NamedArrays | None:
             arrays = {name: file[name] for name in file.files if name in (*ranks, LABELS)}
     except NPZ_ERRORS:  # what reads the samples says more about it
         return None
-    given = {name: array.ndim for name, array in arrays.items() if name in ranks}
-    if 0 not in given.values() or given != ranks or not any(given.values()):
+    axes = {name: array.ndim for name, array in arrays.items() if name in ranks}
+    if 0 not in axes.values() or axes != ranks or not any(axes.values()):
         return None
     count = len(next(arrays[name] for name, rank in ranks.items() if rank))
     whole = {name: arrays[name][:, None] if rank else np.repeat(arrays[name], count) for name, rank in ranks.items()}

@@ -42,8 +42,8 @@ def read_clips(path: Path, shape: Shape | None = None) -> tuple[Array, ...]:
     clips = [_read(path / file) for file in files]
     rates = {rate: file for (rate, _), file in zip(clips, files, strict=True)}
     if len(rates) > 1:
-        found = ", ".join(f"{file}: {rate} Hz" for rate, file in rates.items())
-        raise StageError(f"clips of different sample rates ({found}). Fix: resample them to what the model expects")
+        listed = ", ".join(f"{file}: {rate} Hz" for rate, file in rates.items())
+        raise StageError(f"clips of different sample rates ({listed}). Fix: resample them to what the model expects")
     axis, length = _time_axis(shape)
     longest = max(files, key=lambda file: len(clips[files.index(file)][1]))
     wanted, most = length, len(clips[files.index(longest)][1])

@@ -70,9 +70,9 @@ def columns_by_input(table: Any, names: Inputs) -> NamedArrays:
         return {next(iter(names), ONLY_INPUT): column, **labels}
     lists = any(array.ndim > 1 for array in columns.values())
     if lists or len(names) > 1 or not names.keys().isdisjoint(columns) or (texts and not names):
-        one = [name for name, shape in names.items() if shape and shape[1:] == (1,)]
+        single = [name for name, shape in names.items() if shape and shape[1:] == (1,)]
         named = {array_name(name) if name in names else name: columns[name] for name in columns}
-        return {name: array[:, None] if input_name(name) in one else array for name, array in named.items()} | labels
+        return {name: array[:, None] if input_name(name) in single else array for name, array in named.items()} | labels
     if names:
         _require_matrix(columns, texts, names)
     return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}

@@ -35,8 +35,8 @@ def publish(text: str, model: str, environment: Mapping[str, str]) -> None:
 def _own(comments: str, marker: str, token: str) -> str:
     """Return the address of the comment of an earlier race; empty where there is none."""
     page = 1
-    while found := _request(f"{comments}?per_page=100&page={page}", token):
-        for comment in found:
+    while written := _request(f"{comments}?per_page=100&page={page}", token):
+        for comment in written:
             if comment["body"].startswith(marker):
                 return str(comment["url"])
         page += 1

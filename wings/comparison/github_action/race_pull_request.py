@@ -80,8 +80,8 @@ def race_table(measured: Any, files: Mapping[str, Path]) -> str:
         for row in pair["rows"]:
             speedup, low, high = (float(row[name]) for name in ("speedup", "speedup_low", "speedup_high"))
             gain = f"{speedup:.2f}x [{low:.2f}, {high:.2f}]"
-            told = ("", "") if row["verdict"] == "reference" else (gain, row["verdict"])
-            cells = (side, pair["target"], row["batch"], f"{row['median_ms']:.4g} ms", *told)
+            outcome = ("", "") if row["verdict"] == "reference" else (gain, row["verdict"])
+            cells = (side, pair["target"], row["batch"], f"{row['median_ms']:.4g} ms", *outcome)
             lines.append(f"| {' | '.join(map(str, cells))} |")
     sizes = ", ".join(f"{side} {path.stat().st_size / 1e6:.4g} MB" for side, path in files.items())
     noise = f"base against itself: {noise_of(measured):.1%} apart" if BASE in files else "the base has no such file"

@@ -24,19 +24,19 @@ def run_canary(options: argparse.Namespace) -> int:
         raise ConfigError("--log: name the folder of the request log: gauntlet serve ... --request-log FOLDER")
     arguments = (Home.find(), options.name, Path(options.log), limits, replay)
     while True:
-        found = advance(*arguments, per_step=options.per_step, why=options.why)
-        _print(found)
-        if options.every is None or found.has_ended:
-            return 1 if found.has_ended and found.promotion is None else 0
+        look = advance(*arguments, per_step=options.per_step, why=options.why)
+        _print(look)
+        if options.every is None or look.has_ended:
+            return 1 if look.has_ended and look.promotion is None else 0
         time.sleep(options.every)
 
 
-def _print(found: CanaryLook) -> None:
-    if found.promotion:
-        line = f"version {found.promotion.version} is now the champion"
-    elif found.entry.share:
-        answered = f"{counted(found.answered, 'request')} at this step, no harm is proven"
-        line = f"the challenger answers {found.entry.share:.0%} of the requests; {answered}"
+def _print(look: CanaryLook) -> None:
+    if look.promotion:
+        line = f"version {look.promotion.version} is now the champion"
+    elif look.entry.share:
+        answered = f"{counted(look.answered, 'request')} at this step, no harm is proven"
+        line = f"the challenger answers {look.entry.share:.0%} of the requests; {answered}"
     else:
-        line = f"the canary has ended, the champion answers everything: {plain(found.entry.why)}"
-    Console().print(f"{found.name}: {line}", highlight=False, soft_wrap=True)
+        line = f"the canary has ended, the champion answers everything: {plain(look.entry.why)}"
+    Console().print(f"{look.name}: {line}", highlight=False, soft_wrap=True)

@@ -73,7 +73,9 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
             console.print(f"{feature.name}: {what}; alarm at sample {feature.alarm_at}")
     if risk := result.risk:
         _print_labels(console, risk, result.limits.label_window_h)
-    if partly := [f"{one.name} ({one.samples})" for one in result.features if one.samples < result.samples]:
+    if partly := [
+        f"{feature.name} ({feature.samples})" for feature in result.features if feature.samples < result.samples
+    ]:
         console.print(f"not in the log of all samples: {', '.join(partly)}", style="dim")
     if result.no_embedding:
         reason = plain(result.no_embedding)

@@ -21,8 +21,8 @@ def promote_bundle(options: argparse.Namespace) -> int:
     """Promote a run's bundle and say what it replaced; a refusal is `GateFailed`."""
     limits = given_limits(ReplayLimits, options)
     requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
-    asked = (options.source, options.role, options.name, options.why, requests, limits, won)
-    request = PromotionRequest(*asked, approve=options.approve)
+    parts = (options.source, options.role, options.name, options.why, requests, limits, won)
+    request = PromotionRequest(*parts, approve=options.approve)
     end_in_order()
     console = Console()
     with console.status("promoting ...") as status:

@@ -68,9 +68,9 @@ def resolve(home: Home, address: str) -> ResolvedBundle:
 def _canary(home: Home, registry: ModelRegistry) -> tuple[Path, float] | None:
     """Return the canary that runs; None where its bundle cannot be used: then the champion answers everything."""
     try:
-        if (found := registry.canary()) is None or (version := registry.find(found[0])) is None:
+        if (canary := registry.canary()) is None or (version := registry.find(canary[0])) is None:
             return None
-        return bundle_folder(home, registry, version, found[0]), found[1]
+        return bundle_folder(home, registry, version, canary[0]), canary[1]
     except PipelineError as error:
         log.warning("%s: no canary: %s", registry.name, error)
         return None

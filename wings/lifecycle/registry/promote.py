@@ -194,9 +194,9 @@ def _own_checks(held: Transaction, origin: Origin, why: str) -> tuple[Check, ...
 
 def _already(held: Transaction, request: PromotionRequest, digest: str) -> Promotion | None:
     """Return what was done before, where the alias points to the bundle already, or the same waits for an approval."""
-    role, asked = request.role, awaiting_approval(held.ledger.entries())
-    if request.approve and asked and (asked.role, asked.digest, asked.before) == (role, digest, held.state):
-        return Promotion(held.registry.name, asked, "", changed=False)
+    role, pending = request.role, awaiting_approval(held.ledger.entries())
+    if request.approve and pending and (pending.role, pending.digest, pending.before) == (role, digest, held.state):
+        return Promotion(held.registry.name, pending, "", changed=False)
     if role == "challenger" and held.state.get("champion") == digest:
         raise ConfigError(f"{held.registry.name}: this bundle is the champion already, so it cannot be the challenger")
     last = last_committed(held.ledger.entries())

@@ -129,10 +129,10 @@ def golden_checks(bundle: Bundle, environment: str, limits: ReplayLimits, why: s
     with tempfile.TemporaryDirectory(prefix="gauntlet-upgrade-") as folder:
         try:
             model = ReplayedModel.prepare(bundle, golden_requests(bundle), Path(folder), environment)
-            found = differences(model.outputs(Path(folder), usable_threads(), limits.timeout_s), expected)
+            deviations = differences(model.outputs(Path(folder), usable_threads(), limits.timeout_s), expected)
         except StageError as error:
             return (Check.of("upgrade.runs", 0, "==", 1, str(error), "keep the present runtime"),)
-    worst = max(found, key=lambda one: one.max_rel_error, default=None)
+    worst = max(deviations, key=lambda each: each.max_rel_error, default=None)
     detail = f"output {worst.output!r}, on {len(next(iter(expected.values())))} golden samples" if worst else ""
     value, limit = worst.max_rel_error if worst else math.inf, bundle.contract.golden_tolerance
     fix = "keep the present runtime, or say with --why why other outputs are right"

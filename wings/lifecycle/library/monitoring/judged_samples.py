@@ -19,12 +19,12 @@ def judged_labels(history: MonitorHistory, window_h: float, now: float) -> Monit
     """
     if not window_h:
         return replace(history, unlabeled=len(history.times) - len(history.labeled))
-    window_s, asked = HOUR_S * window_h, asked_at(history)
-    has_label = np.zeros(len(asked), np.bool_)
+    window_s, requested_at = HOUR_S * window_h, asked_at(history)
+    has_label = np.zeros(len(requested_at), np.bool_)
     has_label[history.labeled] = True
-    pending = np.flatnonzero(~has_label & (asked > now - window_s))
-    end = int(pending[0]) if len(pending) else len(asked)
-    is_late = history.label_times - asked[history.labeled] > window_s
+    pending = np.flatnonzero(~has_label & (requested_at > now - window_s))
+    end = int(pending[0]) if len(pending) else len(requested_at)
+    is_late = history.label_times - requested_at[history.labeled] > window_s
     chosen = np.flatnonzero((history.labeled < end) & ~is_late)
     return replace(
         _with_labels(history, chosen[np.argsort(history.labeled[chosen])]),
