@@ -12,6 +12,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import FunctionOrName
@@ -29,6 +30,9 @@ from tasks.calibrate.calibration_set import (
     test_overlap_check,
 )
 from tasks.calibrate.reader import read_batches
+
+SMOOTHING_SAMPLES = 16
+"""For functions, which installed packages bring, that change the prepared model so that its ranges get narrower."""
 
 
 class CalibrateConfig(Frozen):
@@ -52,6 +56,7 @@ class CalibrateFacts(Facts):
     images: int = Field(description="calibration images that were used")
     tensors: int = Field(description="activations with a range")
     methods: tuple[str, ...]
+    smoothed: int = Field(0, description="normalizations whose channels got alike in size; nothing changes in float")
     changes: tuple[RangeChange, ...] = Field(description="how the ranges converged, by method and number of images")
 
 
@@ -78,6 +83,8 @@ def calibrate(
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
         try:
             data_files = prepare_for_quantization(model_path, prepared)
+            first = split.take(slice(0, SMOOTHING_SAMPLES))
+            smoothed = sum(smooth(prepared, first) for smooth in kinds("smoothing").values())
             calibrator = open_calibrator(prepared, Path(folder))
         except Exception as error:  # the tools' own exceptions share no public base
             raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
@@ -89,6 +96,7 @@ def calibrate(
         images=statistics.samples,
         tensors=len(statistics.after[statistics.samples]),
         methods=tuple(ranges.methods),
+        smoothed=smoothed,
         changes=changes(ranges_after),
     )
     proto = read_graph(model_path)

@@ -1,0 +1,123 @@
+"""Outlying channels move into weights: INT8 products gain, the float model stays, and what gains nothing is left."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+from calibrated_recipes import calibrated
+from onnx import numpy_helper
+from transformer_models import encoder, tokens
+
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.metrics.output_noise import worst_noise_db
+from gauntlet.runtime.session import open_session
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
+from wings.smoothing.smooth import smooth_inputs
+
+OUTLYING, LARGER = [3, 17], 40
+PARTS = """
+    mean = ReduceMean<axes = [-1]>(x) centered = Sub(x, mean) squares = Mul(centered, centered)
+    variance = ReduceMean<axes = [-1]>(squares) deviation = Sqrt(variance) n = Div(centered, deviation)
+    scaled = Mul(n, gain) shifted = Add(shift, scaled)
+"""
+"""A layer norm as exporters wrote it before opset 17."""
+
+
+def with_outliers(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Enlarge two channels of every normalization inside the blocks, and read them with smaller weights."""
+    for tensor in proto.graph.initializer:
+        values = numpy_helper.to_array(tensor).copy()
+        if tensor.name.startswith(("gain1", "gain2", "shift1", "shift2")) or tensor.name in ("gain", "shift"):
+            values[OUTLYING] *= LARGER
+        elif tensor.name.startswith(("wq", "wk", "wv", "w1")):
+            values[OUTLYING] *= 2 / LARGER
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return proto
+
+
+def parted(tail: str = "y = MatMul(shifted, w1)", outputs: str = "float[n,5,32] y") -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    weights = {"gain": np.ones(32), "shift": np.zeros(32), "w1": random.standard_normal((32, 32)) / 6}
+    arrays = {name: array.astype(np.float32) for name, array in weights.items()}
+    text = f"parted (float[n,5,32] x) => ({outputs}) {{ {PARTS} {tail} }}"
+    return with_outliers(onnx_text.model(text, arrays, opset=13))
+
+
+def outputs(model: Path, x: np.ndarray) -> list[np.ndarray]:
+    session = open_session(model)
+    return session.run(None, {session.get_inputs()[0].name: x})  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def noise_db(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[float, int]]:
+    """Return a function that says how near the static INT8 form of an encoder is, and what was smoothed."""
+
+    def run(proto: onnx.ModelProto) -> tuple[float, int]:
+        out, path = workspace(), tmp_path / "model.onnx"
+        signature_from_graph(proto).write(proto)
+        onnx.save(proto, path)
+        np.savez(tmp_path / "calibration.npz", tokens=tokens(48))
+        np.savez(tmp_path / "test.npz", tokens=tokens(2, seed=3))
+        model, *splits = (out.store_file(tmp_path / f) for f in ("model.onnx", "calibration.npz", "test.npz"))
+        ready = calibrated(out, model, *splits)
+        made = quantize(StaticInt8(), out, model=model, **ready.artifacts).artifacts["model"]
+        unseen = tokens(48, seed=2)
+        return worst_noise_db(outputs(out.path(made), unseen), outputs(out.path(model), unseen)), ready.facts.smoothed
+
+    return run
+
+
+def test_encoder_with_outlying_channels_is_as_exact_as_one_without(noise_db) -> None:
+    even, untouched = noise_db(encoder())
+    outlying, smoothed = noise_db(with_outliers(encoder()))
+    assert (untouched, smoothed) == (0, 4)  # two in each block; the last norm is averaged before its product
+    assert outlying > even - 3
+
+
+def test_without_smoothing_outlying_channels_cost_many_decibels(noise_db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wings.smoothing.smooth.STRENGTHS", ())
+    assert noise_db(with_outliers(encoder()))[0] < noise_db(encoder())[0] - 8
+
+
+@pytest.mark.parametrize("proto", [with_outliers(encoder()), parted()], ids=["encoder", "parted"])
+def test_float_model_and_its_nodes_stay(proto: onnx.ModelProto, tmp_path: Path) -> None:
+    path, x = tmp_path / "model.onnx", tokens(8)
+    onnx.save(proto, path)
+    before = outputs(path, x)
+    assert smooth_inputs(path, {proto.graph.input[0].name: tokens()}) > 0
+    assert worst_noise_db(outputs(path, x), before) > 90
+    after = onnx.load(path)
+    assert [(n.name, n.op_type, *n.output) for n in after.graph.node] == [
+        (n.name, n.op_type, *n.output) for n in proto.graph.node
+    ]
+    assert len(after.graph.initializer) == len(proto.graph.initializer)
+
+
+@pytest.mark.parametrize(
+    ("tail", "also"),
+    [
+        ("product = MatMul(shifted, w1) y = Add(product, shifted)", ""),  # a sum reads it, too
+        ("y = MatMul(shifted, w1)", ", float[n,5,32] shifted"),  # so does the caller
+        ("other = MatMul(shifted, w1) both = MatMul(other, w1) y = MatMul(both, shifted)", ""),  # and not on the left
+        ("product = MatMul(shifted, w1) half = Cast<to = 10>(shifted) y = CastLike(product, half)", ""),
+    ],
+)
+def test_normalization_that_others_read_is_left_alone(tail: str, also: str, tmp_path: Path) -> None:
+    proto, path = parted(tail, f"float[n,5,32] y{also}"), tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    content = path.read_bytes()
+    assert smooth_inputs(path, {"x": tokens()}) == 0
+    assert path.read_bytes() == content
+
+
+def test_weights_that_another_product_reads_stay_for_it(tmp_path: Path) -> None:
+    proto, path = parted("other = MatMul(x, w1) y0 = MatMul(shifted, w1) y = Add(y0, other)"), tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    before = outputs(path, tokens(8))
+    assert smooth_inputs(path, {"x": tokens()}) == 1
+    assert worst_noise_db(outputs(path, tokens(8)), before) > 90
