@@ -11,6 +11,11 @@ from gauntlet.datasets.truth import SIGN_NAMES
 
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
+UNIT_AXES, UNIT_SHARE = 3, 0.05
+"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps do not."""
+UNIT_GAP, UNIT_NOISE, CONSTANT = 2500, 1e-12, 1e-4
+"""As shares of a variance: how much less a unit varies than all others, what may be rounding, and a constant's of its
+mean square. They are factors of 50, 1e-6 and 0.01 of what the numbers vary by."""
 
 
 def max_abs_error(actual: Array, expected: Array) -> float:
@@ -57,9 +62,36 @@ def output_scale(expected: Array) -> float:
     return float(max(np.ptp(values), np.max(np.abs(values)) / 10)) or 1.0
 
 
+def value_scales(expected: Array) -> npt.NDArray[np.float64]:
+    """Return the `output_scale` of each number's unit, in a shape that broadcasts against outputs of shape (n, ...)."""
+    scales, values = np.full((1,) * expected.ndim, output_scale(expected)), finite(expected)
+    for axis in range(1, expected.ndim if expected.ndim <= UNIT_AXES else 0):
+        rest = tuple(other for other in range(expected.ndim) if other != axis)
+        unit = units_of(values.var(axis=rest), (values**2).mean(axis=rest))
+        own = np.array([output_scale(np.compress(unit == number, expected, axis)) for number in range(unit.max() + 1)])
+        scales = np.minimum(scales, np.expand_dims(own[unit], rest))
+    return scales
+
+
+def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the number of the unit that each slice is in, by its variance and mean square; 0 where all have one.
+
+    Pixels and a score, or a price and a rating, may be columns of one output. Slices that vary much less than all
+    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all.
+    """
+    unit = np.zeros(signal.shape, np.int64)
+    order = np.flatnonzero((signal > UNIT_NOISE * signal.max(initial=0)) & (signal >= CONSTANT * level))
+    order = order[np.argsort(-signal[order])]
+    steps = 1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])
+    for part in np.split(order, steps)[1:]:
+        if len(part) >= UNIT_SHARE * len(signal) and signal[part[0]] <= UNIT_GAP * signal[part[-1]]:
+            unit[part] = unit.max() + 1
+    return unit
+
+
 def max_normalized_error(actual: Array, expected: Array) -> float:
-    """Return the largest absolute difference over the `output_scale` of the whole tensor of numbers."""
-    return max_abs_error(actual, expected) / output_scale(expected)
+    """Return the largest absolute difference of numbers, shape (n, ...), over their `value_scales`."""
+    return float(np.max(np.abs(differences(actual, expected)) / value_scales(expected), initial=0.0))
 
 
 def sqnr_db(actual: Array, expected: Array) -> float:

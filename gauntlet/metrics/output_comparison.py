@@ -16,7 +16,14 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
-from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error, output_scale, top1_agreement
+from gauntlet.metrics.error_metrics import (
+    differences,
+    max_abs_error,
+    max_normalized_error,
+    output_scale,
+    top1_agreement,
+    value_scales,
+)
 from gauntlet.runtime.batched_inference import batched_inference
 
 NOISE_FACTOR = 4
@@ -234,8 +241,10 @@ def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> Worst
 
 
 def sample_errors(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
-    """Return the largest error of each sample over the scale of the output; infinite for NaN and for other lengths."""
-    scale = 1.0 if expected.dtype.kind == "U" else output_scale(expected)
+    """Return the largest error of each sample over the scale of its values; infinite for NaN and for other lengths."""
     actual, expected, _ = paired(actual, expected)
-    errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)]) / scale
-    return np.where(np.isnan(errors), np.inf, errors)
+    if expected.dtype.kind == "U":
+        errors = np.where(actual == expected, 0.0, np.inf)
+    else:
+        errors = np.abs(differences(actual, expected)) / value_scales(expected)
+    return np.nan_to_num(errors.reshape(len(errors), -1).max(axis=1, initial=0.0), nan=np.inf)

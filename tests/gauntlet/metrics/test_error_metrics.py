@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from gauntlet.metrics.error_metrics import (
     centered_sqnr_db,
     max_abs_error,
+    max_normalized_error,
     max_rel_error,
     predicted_classes,
     scores_per_class,
@@ -148,6 +149,21 @@ def test_every_single_column_that_is_lost_is_seen(column: int) -> None:
     noise = output_noise(broken, DETECTIONS)
     assert noise.sqnr_db < 1
     assert noise.place in (f"[:, {column}]", "")
+
+
+PLACES = np.concatenate([1000 * RNG.random((200, 17, 2)), RNG.random((200, 17, 1))], axis=2)
+SALES = np.stack([RNG.normal(3e5, 1e5, 200), RNG.normal(3, 1, 200)], axis=1)
+
+
+@pytest.mark.parametrize("outputs", [PLACES, SALES], ids=["key points with a visibility", "a price and a rating"])
+def test_column_in_another_unit_is_judged_by_itself(outputs: np.ndarray) -> None:
+    lost, close = outputs.astype(np.float32), outputs.astype(np.float32)
+    lost[..., -1], close[..., -1] = lost[..., -1].mean(), 1.001 * close[..., -1]
+    assert output_noise(lost, outputs).sqnr_db < 1
+    assert np.median(sample_noise_db(lost, outputs)) < 10
+    assert max_normalized_error(lost, outputs) > 0.4
+    assert max_normalized_error(close, outputs) == pytest.approx(0.001, abs=0.001)
+    assert output_noise(close, outputs).sqnr_db > 40
 
 
 def test_constant_output_has_no_signal_however_close_to_the_mean_it_is() -> None:
