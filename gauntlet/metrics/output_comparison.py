@@ -225,11 +225,14 @@ def output_difference(
         max_abs_error=max_abs_error(actual, expected),
         max_rel_error=max_normalized_error(actual, expected) if is_float else None,
         top1_agreement=agreement,
-        rounding=_half_rounding(expected) if expected.dtype == np.float16 else 0.0,
+        rounding=half_rounding(expected),
     )
 
 
-def _half_rounding(expected: Array) -> float:
+def half_rounding(expected: Array) -> float:
+    """Return the relative error that float16 itself explains; 0 for other types."""
+    if expected.dtype != np.float16:
+        return 0.0
     magnitude = float(np.max(np.abs(expected), initial=0, where=np.isfinite(expected)))
     return HALF_STEPS * float(np.finfo(np.float16).eps) * magnitude / output_scale(expected)
 

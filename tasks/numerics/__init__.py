@@ -11,10 +11,14 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics
 from gauntlet.core.kinds import kinds
+from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import RANDOM, REAL, Golden
+from gauntlet.datasets.splits import Split, batches
+from gauntlet.metrics.all_samples import different_samples_check
 from gauntlet.metrics.output_comparison import (
     NOISE_FACTOR,
     OutputComparison,
@@ -23,10 +27,12 @@ from gauntlet.metrics.output_comparison import (
     compare_outputs,
 )
 from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding
 
-ERROR = "numerics.max_rel_error"
+ERROR, DIFFERENT = "numerics.max_rel_error", "numerics.different_samples"
+BATCH = 64
 TIED = "bring trained weights, and samples of the model's own task; if the selection may differ, set {check}"
 
 
@@ -52,8 +58,10 @@ class NumericsFacts(Facts):
         return {"quality.max_rel_error": max(errors)} if errors else {}
 
 
-def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact) -> Report[NumericsFacts]:
-    """Compare the model's outputs with the golden outputs, on real and on random inputs."""
+def numerics(
+    config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact, test: Artifact | None = None
+) -> Report[NumericsFacts]:
+    """Compare the model's outputs with the golden ones, on real and on random inputs, and on all of `test`."""
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
     signature = Signature.find(read_graph(path))
     comparison = compare_outputs(config, open_session(path), reference.cases, signature)
@@ -75,6 +83,8 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]
     checks = [_with_cause(check, chance, TIED) for check in checks] if chance else checks
+    if test is not None and all(check.passed for check in checks):
+        checks += _all_samples_check(config, path, reference, read_split(workspace.path(test)))
     facts = NumericsFacts(
         samples={data: min(config.samples, len(next(iter(c.inputs.values())))) for data, c in cases.items()},
         comparisons=comparison.rows,
@@ -82,6 +92,20 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         first_divergence=divergence,
     )
     return Report(facts=facts, checks=tuple(checks))
+
+
+def _all_samples_check(config: Tolerances, path: Path, reference: Golden, test: Split) -> list[Check]:
+    """Return the check of every test sample; one that the model does not run on is in no other check, either."""
+    session, signature = open_session(path), Signature.find(read_graph(path))
+    try:
+        outputs = joined([batched_inference(session, part).run(BATCH) for part in batches(test, BATCH)])
+    except StageError as error:
+        return [
+            Check.of(DIFFERENT, None, "<=", 0, str(error), "export a model that takes every sample, or leave it out")
+        ]
+    return different_samples_check(
+        DIFFERENT, config, outputs, reference.test_outputs, signature.sets if signature else ()
+    )
 
 
 def _checks(config: Tolerances, comparison: OutputComparison) -> list[Check]:
