@@ -65,12 +65,17 @@ def output_scale(expected: Array) -> float:
 def value_scales(expected: Array) -> npt.NDArray[np.float64]:
     """Return the `output_scale` of each number's unit, in a shape that broadcasts against outputs of shape (n, ...)."""
     scales, values = np.full((1,) * expected.ndim, output_scale(expected)), finite(expected)
-    for axis in range(1, expected.ndim if expected.ndim <= UNIT_AXES else 0):
+    for axis in range(1, expected.ndim if has_units(expected) else 0):
         rest = tuple(other for other in range(expected.ndim) if other != axis)
         unit = units_of(values.var(axis=rest), (values**2).mean(axis=rest))
         own = np.array([output_scale(np.compress(unit == number, expected, axis)) for number in range(unit.max() + 1)])
         scales = np.minimum(scales, np.expand_dims(own[unit], rest))
     return scales
+
+
+def has_units(expected: Array) -> bool:
+    """Return whether outputs, shape (n, ...), may hold numbers of several units: no maps, and not only shares of 1."""
+    return expected.ndim <= UNIT_AXES and bool(expected.size) and max(-expected.min(), expected.max()) > 1 + ROUNDING
 
 
 def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.ragged import comparable, paired
-from gauntlet.metrics.error_metrics import UNIT_AXES, differences, finite, units_of
+from gauntlet.metrics.error_metrics import differences, finite, has_units, units_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,7 +56,8 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
     for axis, length in enumerate(signal.shape):
         if length > 1:
             own = _along(signal, axis)
-            unit = _units(own, of_level := _along(level, axis), signal.ndim)
+            of_level = _along(level, axis)
+            unit = _units(own, of_level, expected)
             ratios = _decibels(_slice_signal(own, of_level, unit), _along(noise, axis))
             index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
             lost = np.where(own >= _of_unit(own, unit) / 2, ratios, np.inf)
@@ -113,7 +114,8 @@ def sample_noise_db(actual: Array, expected: Array) -> Floats:
     for axis, length in enumerate(signal.shape):
         if length > 1:
             own, of_level = _along(signal, axis), _along(level, axis)
-            spread = _slice_signal(own, of_level, _units(own, of_level, signal.ndim))
+            unit = _units(own, of_level, expected)
+            spread = _slice_signal(own, of_level, unit)
             noise = np.moveaxis(squares, axis + 1, 1).reshape(len(squares), length, -1).sum(axis=2)
             ratios = np.sort(_decibels(spread, len(expected) * noise), axis=1)
             worst = np.minimum(worst, ratios[:, int((1 - SHARE) * length)])
@@ -136,9 +138,8 @@ def _along(energy: Floats, axis: int) -> Floats:
     return np.asarray(np.moveaxis(energy, axis, 0).reshape(energy.shape[axis], -1).sum(axis=1))
 
 
-def _units(signal: Floats, level: Floats, axes: int) -> npt.NDArray[np.int64]:
-    """Return the unit of each slice of outputs whose samples have so many axes; all of a map are in one."""
-    return units_of(signal, level) if axes < UNIT_AXES else np.zeros(signal.shape, np.int64)
+def _units(signal: Floats, level: Floats, expected: Array) -> npt.NDArray[np.int64]:
+    return units_of(signal, level) if has_units(expected) else np.zeros(signal.shape, np.int64)
 
 
 def _of_unit(signal: Floats, unit: npt.NDArray[np.int64]) -> Floats:
