@@ -75,7 +75,7 @@ def value_scales(expected: Array) -> npt.NDArray[np.float64]:
 
 def has_units(expected: Array) -> bool:
     """Return whether outputs, shape (n, ...), may hold numbers of several units: no maps, and not only shares of 1."""
-    return expected.ndim <= UNIT_AXES and bool(expected.size) and max(-expected.min(), expected.max()) > 1 + ROUNDING
+    return expected.ndim <= UNIT_AXES and not within_unit(np.abs(expected))
 
 
 def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -137,6 +137,11 @@ def top1_agreement(actual: Array, expected: Array) -> float:
     return float(np.mean(a.argmax(1) == b.argmax(1))) if expected.ndim == 2 else 1.0
 
 
+def within_unit(values: Array) -> bool:
+    """Return whether all values may be probabilities, which may be rounded."""
+    return not values.size or bool(values.min() >= -ROUNDING and values.max() <= 1 + ROUNDING)
+
+
 def scores_per_class(output: Array) -> Array:
     """Return a score for each of two classes where an output, shape (n,) or (n, 1), holds probabilities of the second.
 
@@ -144,9 +149,9 @@ def scores_per_class(output: Array) -> Array:
     """
     if not output.size or output.size != len(output) or output.dtype.kind != "f":
         return output
-    values: Array = output.reshape(-1, 1)
-    if not bool(values.min() >= -ROUNDING and values.max() <= 1 + ROUNDING):
+    if not within_unit(output):
         return output
+    values: Array = output.reshape(-1, 1)
     return np.concatenate([1 - values, values], axis=1).clip(0, 1)
 
 
