@@ -160,6 +160,13 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
     assert found.notes["samples"].startswith("20 in ")
 
 
+@pytest.mark.parametrize(("highest", "told"), [(255, True), (1, False)])
+def test_levels_of_eight_bits_are_said_to_be_taken_as_they_are(tmp_path: Path, highest: int, told: bool) -> None:
+    np.savez(tmp_path / "s.npz", image=np.full((20, 3, 32, 32), highest, np.uint8))
+    found, _ = inferred(saved(tmp_path / "m.onnx", written_models.convolutions()), tmp_path / "s.npz")
+    assert ("image are taken as they are, from 0 to 255" in found.notes.get("scale", "")) == told
+
+
 def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx")
     np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 3 * 1.0)
