@@ -225,11 +225,11 @@ def output_difference(
         max_abs_error=max_abs_error(actual, expected),
         max_rel_error=max_normalized_error(actual, expected) if is_float else None,
         top1_agreement=agreement,
-        rounding=half_rounding(expected),
+        rounding=_half_rounding(expected),
     )
 
 
-def half_rounding(expected: Array) -> float:
+def _half_rounding(expected: Array) -> float:
     """Return the relative error that float16 itself explains; 0 for other types."""
     if expected.dtype != np.float16:
         return 0.0
@@ -251,3 +251,9 @@ def sample_errors(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
     else:
         errors = np.abs(differences(actual, expected)) / value_scales(expected)
     return np.nan_to_num(errors.reshape(len(errors), -1).max(axis=1, initial=0.0), nan=np.inf)
+
+
+def differing(limits: Tolerances, output: str, actual: Array, expected: Array) -> npt.NDArray[np.bool_]:
+    """Return which of very many samples differ by more than ten times the limit; some amplify rounding more."""
+    limit = max(10 * limits.error_limit(output), _half_rounding(expected)) if expected.dtype.kind == "f" else 0.0
+    return sample_errors(actual, expected) > limit

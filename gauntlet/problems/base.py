@@ -269,7 +269,7 @@ def ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:
     )
 
 
-def probabilities(scores: Array, *, logit: bool) -> Floats:
+def probabilities(scores: Array, *, logit: bool = False) -> Floats:
     """Return scores as independent probabilities: logits, and what is beyond 0 and 1 by more than rounding, by sigmoid.
 
     `logit` is the signature's: the scores of a single call may be within 0 and 1 by chance.

@@ -59,11 +59,7 @@ def _why_maps(known: Evidence, name: str, maps: Array, axis: int) -> str:
     if name not in known.floats:
         return ""
     if count == 1:
-        return (
-            "nearly all probabilities are close to 0 or 1"
-            if known.real and are_decided(probabilities(maps, logit=False))
-            else ""
-        )
+        return "nearly all probabilities are close to 0 or 1" if known.real and are_decided(probabilities(maps)) else ""
     full = size is not None and maps.shape[1:] in ((count, *size), (*size, count))
     if (full and count >= MANY_MAPS) or count == known.classes:
         return "of the size of the input" if full else "as many as there are labels"

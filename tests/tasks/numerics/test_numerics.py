@@ -162,7 +162,7 @@ def test_numerics_compare_every_test_sample(keep_model: Keep, beyond: list[int],
     golden = out.store_file(out.folder / "golden.npz")
     report = numerics(NumericsConfig(), out, model=model, golden=golden, test=test)
     assert (not report.failures) is passes
-    assert passes or "2 of 1000 test samples differ in 'y', such as 700, 801" in report.failures[0].detail
+    assert passes or "2 of 1000 test samples differ in 'y', such as [700, 801]" in report.failures[0].detail
 
 
 def test_numerics_fail_when_the_model_does_not_run_on_a_test_sample(keep_model: Keep) -> None:
