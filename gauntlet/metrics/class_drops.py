@@ -16,8 +16,8 @@ RISK = 0.025
 RESAMPLES = 1000
 MIN_IMAGES = 8
 """Fewer images of a class tell nothing by being drawn again."""
-MAX_VALUES = 64
-"""Of an output whose values may be classes."""
+MAX_VALUES, LARGEST_MAPS = 64, 10_000_000
+"""Of an output whose values may be classes, and how many of them are compared."""
 Share = tuple[Floats, Floats]
 """Counts by image and class, and what they are a part of, both of shape (n, classes)."""
 
@@ -88,8 +88,10 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
 def largest_value_drop(output: str, before: Array, after: Array) -> ClassDrop | None:
     """Compare the values of an output of integers, booleans or texts, shape (n, ...), as if each were a class.
 
-    One in a hundred may be what the output is for, as an alarm. None where there are many: these are no classes.
+    One in a hundred may be what the output is for, as an alarm. None where there are many: these are no classes. Of
+    very large maps, an evenly spaced part of the samples is compared.
     """
+    before, after = (array[:: 1 + array.size // LARGEST_MAPS] for array in (before, after))
     values = np.unique(np.stack([before, after]))
     if not 1 < len(values) <= MAX_VALUES:
         return None
@@ -98,8 +100,9 @@ def largest_value_drop(output: str, before: Array, after: Array) -> ClassDrop | 
     if one.shape[1] == 1:
         return largest_drop(one[:, 0], other[:, 0], names)
     parts = (np.where(one == other, one, -1), other, one)
-    counts = (np.stack([(part == number).sum(axis=1) for number in range(len(values))], axis=1) for part in parts)
-    return largest_change(ClassCounts(*counts), names)
+    numbers = range(len(values))
+    hits, predicted, actual = (np.stack([(part == n).sum(axis=1) for n in numbers], 1, dtype=float) for part in parts)
+    return largest_change(ClassCounts(hits, predicted, actual), names)
 
 
 def _drop(name: str, changed: str, worse: Array, better: Array, images: Array, risk: float) -> ClassDrop:

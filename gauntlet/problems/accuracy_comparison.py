@@ -174,10 +174,8 @@ def compare_accuracy(
         for name in expected
         if name not in signature.sets
     )
-    codes = ((name, array) for name, array in expected.items() if array.dtype.kind != "f" and name not in predicted)
-    drops = [
-        largest_value_drop(name, array, actual[name]) for name, array in codes if array.shape == actual[name].shape
-    ]
+    codes = [n for n, array in expected.items() if array.dtype.kind != "f" and n not in (*predicted, *signature.sets)]
+    drops = [largest_value_drop(n, expected[n], actual[n]) for n in codes if expected[n].shape == actual[n].shape]
     facts["largest_class_drop"] = largest([facts.get("largest_class_drop"), *drops])
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 

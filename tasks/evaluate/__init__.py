@@ -112,8 +112,9 @@ def _score_classes(
     facts: EvaluateFacts, workspace: Workspace, stored: NamedArrays, labels: tuple[str, ...]
 ) -> tuple[EvaluateFacts, dict[str, Artifact]]:
     """Add what is known of each class and of the confidence; store the confusion matrix and the images."""
-    truth, predicted, folder = stored["test_labels"], stored["test"], workspace.folder
-    confusion, known = np.zeros((len(labels), len(labels)), np.int64), (predicted >= 0) & (predicted < len(labels))
+    truth, predicted = (stored[name].astype(np.int64) for name in ("test_labels", "test"))
+    folder, confusion = workspace.folder, np.zeros((len(labels), len(labels)), np.int64)
+    known = (predicted >= 0) & (predicted < len(labels))
     np.add.at(confusion, (truth[known], predicted[known]), 1)
     classes = tuple(RankedClassScore(**dict(score)) for score in class_scores(truth, predicted, labels))
     images = {"confusion_matrix": draw_confusion(confusion, labels, folder / "confusion_matrix.png")}

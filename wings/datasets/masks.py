@@ -55,7 +55,7 @@ def load_masked(folder: ImageFolder) -> Dataset:
     check = skipped_check(skipped, folder.max_skipped, "images and masks")
     if not images:
         raise StageError(f"{folder.path}: no image with a usable mask; {summary(skipped) or 'no image'}")
-    (truth,) = plain_masks([np.stack(read)])
+    truth = plain_masks([np.stack(read)])[0].astype(np.uint8)
     for image, mask in zip(images, truth, strict=True) if folder.resize == "letterbox" else ():
         bars = _fitted(np.zeros((image.height, image.width), np.uint8), folder.transform.how, IGNORED_PIXEL)
         mask[bars == IGNORED_PIXEL] = IGNORED_PIXEL
