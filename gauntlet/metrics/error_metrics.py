@@ -11,7 +11,7 @@ from gauntlet.datasets.truth import SIGN_NAMES
 
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
-UNIT_AXES, UNIT_SHARE = 3, 0.05
+UNIT_AXES, UNIT_COLUMNS, UNIT_SHARE = 3, 8, 0.05
 """Tables, boxes and key points have columns of several units, each of this share of them at least; maps do not."""
 UNIT_GAP, UNIT_NOISE, CONSTANT = 2500, 1e-12, 1e-4
 """As shares of a variance: how much less a unit varies than all others, what may be rounding, and a constant's of its
@@ -65,7 +65,7 @@ def output_scale(expected: Array) -> float:
 def value_scales(expected: Array) -> npt.NDArray[np.float64]:
     """Return the `output_scale` of each number's unit, in a shape that broadcasts against outputs of shape (n, ...)."""
     scales, values = np.full((1,) * expected.ndim, output_scale(expected)), finite(expected)
-    for axis in range(1, expected.ndim if has_units(expected) else 0):
+    for axis in unit_axes(expected):
         rest = tuple(other for other in range(expected.ndim) if other != axis)
         unit = units_of(values.var(axis=rest), (values**2).mean(axis=rest))
         own = np.array([output_scale(np.compress(unit == number, expected, axis)) for number in range(unit.max() + 1)])
@@ -73,9 +73,12 @@ def value_scales(expected: Array) -> npt.NDArray[np.float64]:
     return scales
 
 
-def has_units(expected: Array) -> bool:
-    """Return whether outputs, shape (n, ...), may hold numbers of several units: no maps, and not only shares of 1."""
-    return expected.ndim <= UNIT_AXES and not within_unit(np.abs(expected))
+def unit_axes(expected: Array) -> tuple[int, ...]:
+    """Return the axes of outputs, shape (n, ...), whose slices may be of several units; none of shares of 1."""
+    if within_unit(np.abs(expected)):
+        return ()
+    last = expected.ndim - 1
+    return tuple(range(1, last + 1)) if last < UNIT_AXES else (last,) if expected.shape[last] <= UNIT_COLUMNS else ()
 
 
 def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

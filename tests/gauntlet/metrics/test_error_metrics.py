@@ -156,7 +156,7 @@ PLACES = np.concatenate([1000 * RNG.random((200, 17, 2)), RNG.random((200, 17, 1
 SALES = np.stack([RNG.normal(3e5, 1e5, 200), RNG.normal(3, 1, 200)], axis=1)
 
 
-@pytest.mark.parametrize("outputs", [PLACES, SALES], ids=["key points with a visibility", "a price and a rating"])
+@pytest.mark.parametrize("outputs", [PLACES, PLACES.reshape(100, 2, 17, 3), SALES], ids=["one", "people", "prices"])
 def test_column_in_another_unit_is_judged_by_itself(outputs: np.ndarray) -> None:
     lost, close = outputs.astype(np.float32), outputs.astype(np.float32)
     lost[..., -1], close[..., -1] = lost[..., -1].mean(), 1.001 * close[..., -1]
