@@ -12,7 +12,7 @@ from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.normalized_images import IMAGENET
-from gauntlet.datasets.splits import SPLITS, is_truth
+from gauntlet.datasets.splits import SPLITS, array_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.frameworks.trial_run import TrialRun
 
@@ -114,6 +114,11 @@ def _arrays(
     notes["samples"] = f"{path} (its own splits), with {truth}" if (path / "test.npz").is_file() else whole
     layout = first_layout(array.shape for name, array in arrays.items() if not is_truth(name))
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
+    taken = {spec.name: arrays.get(array_name(spec.name)) for spec in trial.inputs if spec.dtype.startswith("float")}
+    if levels := [
+        name for name, array in taken.items() if array is not None and array.dtype == np.uint8 and array.max() > 1
+    ]:
+        notes["scale"] = f"{ASSUMED} levels of {levels[0]} are taken as they are, from 0 to 255, and not divided by 255"
     labels = arrays.get("labels")
     are_names = labels is not None and _are_names(labels, names, trial)
     if are_names and not names and trial.class_count is None:

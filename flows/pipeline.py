@@ -77,7 +77,8 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
             splits=splits.artifacts,
         ).facts
         score, temperature = scored.accuracy, scored.temperature
-    base = replace(export_network(line, config, network, signature, golden), temperature=temperature)
+    exported = export_network(line, config, network, signature, golden, splits.artifacts["test"])
+    base = replace(exported, temperature=temperature)
     candidate = Candidate(
         REFERENCE,
         None,

@@ -13,13 +13,12 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
 from gauntlet.core.frozen import Number
 from gauntlet.core.kinds import required
-from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden, StateSequence
-from gauntlet.datasets.splits import ArraySplit, Split, batches
+from gauntlet.datasets.golden import Golden, StateSequence, predict_split
+from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.datasets.state_sequence import run_sequence, stacked
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
@@ -111,8 +110,7 @@ def accuracy(
     signature, session = Signature.read(proto), open_session(path, threads=threads)
     parent = Golden.load(workspace.path(parent_golden)) if parent_golden else None
     split = read_split(workspace.path(test))
-    parts = [_run(session, parallel_calls, part) for part in batches(split, 4 * BATCH)]
-    outputs = joined(parts)
+    outputs = predict_split(partial(_run, session, parallel_calls), split)
     comparison = compare_accuracy(reference, signature, outputs, parent.test_outputs if parent else None)
     if comparison.change is not None:
         verdict, needed = resolve(comparison.change, config.max_accuracy_drop)

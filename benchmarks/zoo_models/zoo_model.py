@@ -97,11 +97,11 @@ def run_file(file: Path, samples: NamedArrays) -> list[Array]:
     session = ort.InferenceSession(file)
     numpy_types = {"tensor(float16)": np.float16, "tensor(float)": np.float32}
     types = {value.name: numpy_types.get(value.type) for value in session.get_inputs()}
-    feed = {name: array.astype(types[name] or array.dtype) for name, array in samples.items()}
-    count = len(next(iter(feed.values())))
+    names = types if len(types) == 1 else samples  # the run names an only input
+    feed = {n: a.astype(types[n] or a.dtype) for n, a in zip(names, samples.values(), strict=True)}
     shape, first = session.get_inputs()[0].shape, next(iter(feed.values()))
-    parts: list[Any] = [slice(i, i + 1) for i in range(count)] if shape[:1] == [1] else [slice(None)]
-    parts = [*range(count)] if len(shape) == first.ndim - 1 else parts  # a sample is a whole input
+    parts: list[Any] = [slice(i, i + 1) for i in range(len(first))] if shape[:1] == [1] else [slice(None)]
+    parts = [*range(len(first))] if len(shape) == first.ndim - 1 else parts  # a sample is a whole input
     calls = [session.run(None, {name: array[part] for name, array in feed.items()}) for part in parts]
     return [_array([row for rows in group for row in rows]) for group in zip(*calls, strict=True)]
 

@@ -96,7 +96,7 @@ def _keeps_products(graph_pass: OptimizeConfig) -> bool:
 
 
 def export_network(
-    line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
+    line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact, test: Artifact
 ) -> Base:
     """Export and normalize a network, and prove that the file computes what the network does."""
     files = (partial(files_of, config.export), *operator_libraries())
@@ -116,7 +116,7 @@ def export_network(
     file = model if normalized.facts.repaired else exported.artifacts["model"]
     base = Base(line.name or REFERENCE, file, model, normalized.facts)
     line.stage(structure, config.structure, model=model)
-    line.stage(numerics, base.facts.limits(config.numerics), model=model, golden=golden)
+    line.stage(numerics, base.facts.limits(config.numerics), model=model, golden=golden, test=test)
     return base
 
 

@@ -156,7 +156,7 @@ class Search:
                 raise NothingToGain(optimized.facts.nothing_to_gain)
             model = optimized.artifacts["model"]
             attempt.stage(structure, config.structure, model=model)
-            attempt.stage(numerics, limits, model=model, golden=golden)
+            attempt.stage(numerics, limits, model=model, golden=golden, test=self.reference.splits["test"])
             check_accuracy(attempt, config, self.reference, base, model)
             accepted = optimized
         return attempt.made, accepted
@@ -272,7 +272,7 @@ class Search:
             predictions, signature, golden = pruned["predictions"], reference.signature, pruned["golden"]
             scored = attempt.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts
             attempt.update(golden=golden, temperature=scored.temperature)
-            base = export_network(attempt, config, pruned["network"], signature, golden)
+            base = export_network(attempt, config, pruned["network"], signature, golden, reference.splits["test"])
             base = replace(base, golden=golden, unpruned=whole.exported, temperature=scored.temperature)
             check_accuracy(attempt, config, reference, base, base.exported)
             search, passed = Search.start(attempt, config, reference, base).optimize(self.base.passes)

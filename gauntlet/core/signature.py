@@ -161,7 +161,9 @@ class Signature(Frozen):
     threshold: float | None = Field(
         None, gt=0, lt=1, description="probability from which on the second of two classes is predicted; default: 0.5"
     )
-    logit: bool = Field(False, description="whether the primary output is the logit of the second of two classes")
+    logit: bool = Field(
+        False, description="whether the primary output has logits: of two classes' second, a mask, or labels"
+    )
     operator_libraries: tuple[OperatorLibrary, ...] = Field(
         (), description="libraries with the model's custom operators"
     )

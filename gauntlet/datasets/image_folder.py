@@ -166,7 +166,8 @@ class ImageFolder(NormalizedImages):
         try:
             indices = self._indices(images, index.splits or ("",))
         except StageError as error:
-            unusable = f"; unusable files ({len(skipped)}): {summary(skipped)}" if skipped else ""
+            fix = "Fix: save them with 8 bits per channel, or as arrays in an .npz file"
+            unusable = f"; unusable files ({len(skipped)}): {summary(skipped)}. {fix}" if skipped else ""
             raise StageError(f"{self.path}: {error}{unusable}") from error
         check = skipped_check(skipped, self.max_skipped)
         parts = {name: [images[i] for i in indices[name]] for name in SPLITS if name in indices}

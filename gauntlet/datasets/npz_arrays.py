@@ -22,7 +22,16 @@ from gauntlet.datasets.splitting import (
     split_indices,
     stratified_sample,
 )
-from gauntlet.datasets.truth import are_class_numbers, class_indices, in_axes, in_form, label_names, names_in, task_of
+from gauntlet.datasets.truth import (
+    are_class_numbers,
+    class_indices,
+    in_axes,
+    in_form,
+    label_names,
+    names_in,
+    plain_masks,
+    task_of,
+)
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -82,6 +91,8 @@ class NpzArrays(DataSource):
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
         task = self.task or self._likely_task(truth)
         truth = {path: in_axes(labels, task) for path, labels in truth.items()}
+        if task == "segmentation":
+            truth = dict(zip(truth, plain_masks([*truth.values()]), strict=True))
         names = self.labels or (names_in(truth.values()) if task == "classification" else ())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}

@@ -34,9 +34,10 @@ class SplitFractions(Frozen):
 
 
 def split_indices(count: int, labels: Indices | None, fractions: SplitFractions, seed: int) -> dict[str, Indices]:
-    """Return the sample indices by split, shuffled and stratified; raise StageError if there are too few samples."""
-    from sklearn.model_selection import train_test_split
+    """Return the sample indices by split, shuffled and stratified; raise StageError if there are too few samples.
 
+    A class with too few for every split is missing in some, which the stage `data` reports.
+    """
     rest = np.random.default_rng(seed).permutation(count)
     parts: dict[str, Indices] = {}
     for name in ("test", "calibration", "validation"):
@@ -44,14 +45,7 @@ def split_indices(count: int, labels: Indices | None, fractions: SplitFractions,
         if size and size >= len(rest):
             parts[name], rest = rest, rest[:0]
         elif size:
-            classes = None if labels is None else labels[rest]
-            try:
-                rest, parts[name] = train_test_split(rest, test_size=size, stratify=classes, random_state=seed)
-            except ValueError as error:
-                raise StageError(
-                    f"{count} samples cannot be split with every class in each split ({error}). "
-                    "Fix: add samples per class, or split them yourself, with one file or folder per split"
-                ) from error
+            rest, parts[name] = _divided(rest, size, None if labels is None else labels[rest], seed)
     if len(rest):
         parts["train"] = rest
     for name in ("test", "calibration"):
@@ -143,14 +137,19 @@ def stratified_sample(
 
     `labels` are the classes of all samples, if they have one each; `what` says in messages what the samples are for.
     """
-    from sklearn.model_selection import train_test_split
-
     if size >= len(indices):
         raise StageError(f"{what} needs {size} images; the data has {len(indices)}, and some must remain")
-    try:
-        classes = None if labels is None else labels[indices]
-        left, drawn = train_test_split(indices, test_size=size, stratify=classes, random_state=seed)
-    except ValueError as error:
-        drawn = f"{size} of {len(indices)} images for {what}"
-        raise StageError(f"cannot draw {drawn} with every class in both parts ({error})") from error
+    left, drawn = _divided(indices, size, None if labels is None else labels[indices], seed)
     return np.sort(left), np.sort(drawn)
+
+
+def _divided(indices: Indices, size: int, classes: Indices | None, seed: int) -> tuple[Indices, Indices]:
+    """Return the remaining and `size` drawn indices, with every class in both parts where it has enough samples."""
+    from sklearn.model_selection import train_test_split
+
+    if classes is not None:
+        _, strata, counts = np.unique(classes, return_inverse=True, return_counts=True)
+        strata[counts[strata] < 2] = counts.argmax()
+        classes = strata if len({*strata.tolist()}) <= min(size, len(indices) - size) else None
+    left, drawn = train_test_split(indices, test_size=size, stratify=classes, random_state=seed)
+    return left, drawn

@@ -35,6 +35,12 @@ FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
 """Kinds of NumPy's types and numbers of axes that the labels of a problem have, and both in words."""
 
 
+def plain_masks(masks: Sequence[Array]) -> list[Array]:
+    """Return masks with class 1 for white, where all are black and white: no pixel of 255 would count."""
+    values = {*chain.from_iterable(np.unique(mask).tolist() for mask in masks)}
+    return [mask // IGNORED_PIXEL for mask in masks] if values == {0, IGNORED_PIXEL} else [*masks]
+
+
 def class_indices(labels: Array | None) -> npt.NDArray[np.int64] | None:
     """Return labels that are the class of each sample, shape (n,); None for others."""
     return None if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" else labels.astype(np.int64)
@@ -102,8 +108,10 @@ def task_of(labels: Array | None) -> Task:
         return "arrays"
     if labels.ndim == 2 and labels.dtype.kind in "iu" and not np.isin(labels, (0, 1)).all():
         return "tagging"
+    whole_map = labels.ndim == 3 and labels.shape[2] != BOX_COLUMNS and labels.dtype.kind == "f" and _are_whole(labels)
+    kind = "i" if whole_map else labels.dtype.kind
     order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
-    fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
+    fitting = (t for t in order if kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
     return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")
 
 

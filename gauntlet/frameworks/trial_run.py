@@ -203,18 +203,23 @@ def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     if isinstance(session, FrameworkSession):
         session.observe(samples)
     single = batched_inference(session, samples)
-    alone, together = single.run(1), single.run(TRIED)
+    alone, together, again = single.run(1), single.run(TRIED), single.run(TRIED)
     for name, array in alone.items():
-        same = array.shape == together[name].shape
-        if same and array.dtype.kind == "f":
-            scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
-            same = np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True)
-        if not same:
-            raise StageError(
-                f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model in "
-                "evaluation mode (PyTorch's eval()), or for a batch of one"
-            )
+        mode = "Fix: save the model in evaluation mode (PyTorch's eval()), or "
+        if not _same(again[name], together[name]):
+            what = f"the output {name!r} differs from call to call, as the model draws random numbers"
+            raise StageError(f"{what}. {mode}with the noise as an input")
+        if array.shape != together[name].shape or (array.dtype.kind == "f" and not _same(array, together[name])):
+            what = f"the output {name!r} of a sample depends on the other samples of its batch"
+            raise StageError(f"{what}. {mode}for a batch of one")
     return alone
+
+
+def _same(array: Array, other: Array) -> bool:
+    if array.shape != other.shape or array.dtype.kind != "f":
+        return np.array_equal(array, other)
+    scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
+    return np.allclose(array, other, rtol=0, atol=CLOSE * float(scale), equal_nan=True)
 
 
 def are_whole_inputs(declared: Signature, shapes: Shapes) -> bool:

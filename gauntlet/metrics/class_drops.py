@@ -16,6 +16,8 @@ RISK = 0.025
 RESAMPLES = 1000
 MIN_IMAGES = 8
 """Fewer images of a class tell nothing by being drawn again."""
+MAX_VALUES, LARGEST_MAPS = 64, 10_000_000
+"""Of an output whose values may be classes, and how many of them are compared."""
 Share = tuple[Floats, Floats]
 """Counts by image and class, and what they are a part of, both of shape (n, classes)."""
 
@@ -80,7 +82,27 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
         shown = was if truth is None else own
         drops.append(_drop(name, "{} of {} samples lost, {} gained", left & own, joined & own, shown, risk))
         drops.append(_drop(name, "{} of {} predictions new, {} gone", joined & other, left & other, now, risk))
-    return _largest(drops)
+    return largest(drops)
+
+
+def largest_value_drop(output: str, before: Array, after: Array) -> ClassDrop | None:
+    """Compare the values of an output of integers, booleans or texts, shape (n, ...), as if each were a class.
+
+    One in a hundred may be what the output is for, as an alarm. None where there are many: these are no classes. Of
+    very large maps, an evenly spaced part of the samples is compared.
+    """
+    before, after = (array[:: 1 + array.size // LARGEST_MAPS] for array in (before, after))
+    values = np.unique(np.stack([before, after]))
+    if not 1 < len(values) <= MAX_VALUES:
+        return None
+    names = [f"{value} of output '{output}'" for value in values.tolist()]
+    one, other = (np.searchsorted(values, part).reshape(len(part), -1) for part in (before, after))
+    if one.shape[1] == 1:
+        return largest_drop(one[:, 0], other[:, 0], names)
+    parts = (np.where(one == other, one, -1), other, one)
+    numbers = range(len(values))
+    hits, predicted, actual = (np.stack([(part == n).sum(axis=1) for n in numbers], 1, dtype=float) for part in parts)
+    return largest_change(ClassCounts(hits, predicted, actual), names)
 
 
 def _drop(name: str, changed: str, worse: Array, better: Array, images: Array, risk: float) -> ClassDrop:
@@ -100,14 +122,14 @@ def largest_counted_drop(before: ClassCounts, after: ClassCounts, labels: Sequen
     recall = (before.hits, before.actual), (after.hits, after.actual)
     precision = (before.hits, before.predicted), (after.hits, after.predicted)
     drops = [*_counted(*recall, "recall {} before, {} now", labels)]
-    return _largest([*drops, *_counted(*precision, "precision {} before, {} now", labels)])
+    return largest([*drops, *_counted(*precision, "precision {} before, {} now", labels)])
 
 
 def largest_change(counts: ClassCounts, labels: Sequence[str]) -> ClassDrop | None:
     """Compare the same where `counts` are a candidate's, and the reference's predictions stand for the truth."""
     own, now = counts.actual, counts.predicted
     less = _counted((own, own), (now, own), "predicted {1} times as often", labels)
-    return _largest([*less, *_counted((own, own), (own, now), "{1} of its predictions were there before", labels)])
+    return largest([*less, *_counted((own, own), (own, now), "{1} of its predictions were there before", labels)])
 
 
 def _counted(before: Share, after: Share, text: str, labels: Sequence[str]) -> Iterator[ClassDrop]:
@@ -135,5 +157,6 @@ def _shares(sums: Floats) -> tuple[Floats, Floats]:
     return parts[:, 0], parts[:, 1]
 
 
-def _largest(drops: Sequence[ClassDrop]) -> ClassDrop | None:
-    return max(drops, key=lambda drop: drop.drop_low, default=None)
+def largest(drops: Sequence[ClassDrop | None]) -> ClassDrop | None:
+    """Return the drop of which most is proven; None without any."""
+    return max(filter(None, drops), key=lambda drop: drop.drop_low, default=None)

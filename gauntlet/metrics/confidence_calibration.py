@@ -18,6 +18,8 @@ TEMPERATURES = (0.05, 20.0)
 MAX_FITTED_SCORES = 2_000_000
 """Of more scores, an evenly spaced part of the samples fits the temperature: it is one number."""
 CHUNK_SCORES = 1_000_000
+EIGHT_BITS, LARGEST_ROUNDING = 500, 0.5
+"""Half a step of eight bits is 1 / 510 for each class; so many logits are never positive alone with such a sum."""
 EPSILON = 1e-12
 """Least probability of a class, whose logarithm would be infinite otherwise."""
 
@@ -107,8 +109,9 @@ def class_probabilities(scores: Array, temperature: float = 1.0) -> Array:
 
 
 def are_probabilities(scores: Array) -> bool:
-    """Return whether no score is negative and every row sums to 1."""
-    return bool(scores.min(initial=0) >= 0 and (np.abs(scores.sum(axis=1) - 1) <= 1e-3).all())
+    """Return whether no score is negative and every row sums to 1, but for rounding: that of eight bits adds up."""
+    rounding = min(scores.shape[1] / EIGHT_BITS, LARGEST_ROUNDING)
+    return bool(scores.min(initial=0) >= 0 and (np.abs(scores.sum(axis=1) - 1) <= rounding).all())
 
 
 def calibration_scores(scores: Array, truth: Array, temperature: float = 1.0) -> CalibrationScores:

@@ -11,6 +11,11 @@ from gauntlet.datasets.truth import SIGN_NAMES
 
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
+UNIT_AXES, UNIT_COLUMNS, UNIT_SHARE = 3, 8, 0.05
+"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps do not."""
+UNIT_GAP, UNIT_NOISE, CONSTANT = 2500, 1e-12, 1e-4
+"""As shares of a variance: how much less a unit varies than all others, what may be rounding, and a constant's of its
+mean square. They are factors of 50, 1e-6 and 0.01 of what the numbers vary by."""
 
 
 def max_abs_error(actual: Array, expected: Array) -> float:
@@ -57,9 +62,44 @@ def output_scale(expected: Array) -> float:
     return float(max(np.ptp(values), np.max(np.abs(values)) / 10)) or 1.0
 
 
+def value_scales(expected: Array) -> npt.NDArray[np.float64]:
+    """Return the `output_scale` of each number's unit, in a shape that broadcasts against outputs of shape (n, ...)."""
+    scales, values = np.full((1,) * expected.ndim, output_scale(expected)), finite(expected)
+    for axis in unit_axes(expected):
+        rest = tuple(other for other in range(expected.ndim) if other != axis)
+        unit = units_of(values.var(axis=rest), (values**2).mean(axis=rest))
+        own = np.array([output_scale(np.compress(unit == number, expected, axis)) for number in range(unit.max() + 1)])
+        scales = np.minimum(scales, np.expand_dims(own[unit], rest))
+    return scales
+
+
+def unit_axes(expected: Array) -> tuple[int, ...]:
+    """Return the axes of outputs, shape (n, ...), whose slices may be of several units; none of shares of 1."""
+    if within_unit(np.abs(expected)):
+        return ()
+    last = expected.ndim - 1
+    return tuple(range(1, last + 1)) if last < UNIT_AXES else (last,) if expected.shape[last] <= UNIT_COLUMNS else ()
+
+
+def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the number of the unit that each slice is in, by its variance and mean square; 0 where all have one.
+
+    Pixels and a score, or a price and a rating, may be columns of one output. Slices that vary much less than all
+    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all.
+    """
+    unit = np.zeros(signal.shape, np.int64)
+    order = np.flatnonzero((signal > UNIT_NOISE * signal.max(initial=0)) & (signal >= CONSTANT * level))
+    order = order[np.argsort(-signal[order])]
+    steps = 1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])
+    for part in np.split(order, steps)[1:]:
+        if len(part) >= UNIT_SHARE * len(signal) and signal[part[0]] <= UNIT_GAP * signal[part[-1]]:
+            unit[part] = unit.max() + 1
+    return unit
+
+
 def max_normalized_error(actual: Array, expected: Array) -> float:
-    """Return the largest absolute difference over the `output_scale` of the whole tensor of numbers."""
-    return max_abs_error(actual, expected) / output_scale(expected)
+    """Return the largest absolute difference of numbers, shape (n, ...), over their `value_scales`."""
+    return float(np.max(np.abs(differences(actual, expected)) / value_scales(expected), initial=0.0))
 
 
 def sqnr_db(actual: Array, expected: Array) -> float:
@@ -100,6 +140,11 @@ def top1_agreement(actual: Array, expected: Array) -> float:
     return float(np.mean(a.argmax(1) == b.argmax(1))) if expected.ndim == 2 else 1.0
 
 
+def within_unit(values: Array) -> bool:
+    """Return whether all values may be probabilities, which may be rounded."""
+    return not values.size or bool(values.min() >= -ROUNDING and values.max() <= 1 + ROUNDING)
+
+
 def scores_per_class(output: Array) -> Array:
     """Return a score for each of two classes where an output, shape (n,) or (n, 1), holds probabilities of the second.
 
@@ -107,9 +152,9 @@ def scores_per_class(output: Array) -> Array:
     """
     if not output.size or output.size != len(output) or output.dtype.kind != "f":
         return output
-    values: Array = output.reshape(-1, 1)
-    if not bool(values.min() >= -ROUNDING and values.max() <= 1 + ROUNDING):
+    if not within_unit(output):
         return output
+    values: Array = output.reshape(-1, 1)
     return np.concatenate([1 - values, values], axis=1).clip(0, 1)
 
 

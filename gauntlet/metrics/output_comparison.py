@@ -16,10 +16,19 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase, first_samples
-from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error, output_scale, top1_agreement
+from gauntlet.metrics.error_metrics import (
+    differences,
+    max_abs_error,
+    max_normalized_error,
+    output_scale,
+    top1_agreement,
+    value_scales,
+)
 from gauntlet.runtime.batched_inference import batched_inference
 
 NOISE_FACTOR = 4
+MANY_VALUES = 50_000_000
+"""Of more, an evenly spaced part of the samples says on which scale they are."""
 HALF_STEPS = 4
 """By how many steps of float16 such an output may differ, at its largest magnitude: kernels round in another order."""
 
@@ -134,6 +143,16 @@ class OutputComparison:
     failures: tuple[str, ...]
     worst: WorstSample | None
 
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest difference of an output; None where none could be compared."""
+        return float(np.max([row.max_abs_error for row in self.rows])) if self.rows else None
+
+    def fault(self, limits: Tolerances) -> str:
+        """Return what exceeds the limits first, in a few words; empty if nothing does."""
+        wrong = (row.text(limits) for row in self.rows if not row.within(limits))
+        return self.failures[0] if self.failures else next(wrong, "")
+
 
 def compare_outputs(
     limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], signature: Signature | None = None
@@ -178,10 +197,7 @@ def batch_noise(
     Raises:
         StageError: when the model does not run on the inputs.
     """
-    own = {}
-    for data, case in cases.items():
-        inputs = first_samples(case.inputs, limits.samples)
-        own[data] = GoldenCase(inputs, batched_inference(session, inputs).run(limits.samples))
+    own = own_outputs(session, cases, limits.samples)
     errors, agreements = dict[str, float](), dict[str, float]()
     for row in compare_outputs(limits, session, own, signature).rows:
         if row.max_rel_error is None:
@@ -190,6 +206,12 @@ def batch_noise(
         if row.top1_agreement is not None:
             agreements[row.output] = min(agreements.get(row.output, 1.0), row.top1_agreement)
     return BatchNoise(max_rel_error=errors, min_top1_agreement=agreements)
+
+
+def own_outputs(session: Any, cases: Mapping[str, GoldenCase], count: int) -> dict[str, GoldenCase]:
+    """Return the first inputs of each case, with the outputs of the session itself for all of them in one call."""
+    inputs = {data: first_samples(case.inputs, count) for data, case in cases.items()}
+    return {data: GoldenCase(each, batched_inference(session, each).run(count)) for data, each in inputs.items()}
 
 
 def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
@@ -218,11 +240,14 @@ def output_difference(
         max_abs_error=max_abs_error(actual, expected),
         max_rel_error=max_normalized_error(actual, expected) if is_float else None,
         top1_agreement=agreement,
-        rounding=_half_rounding(expected) if expected.dtype == np.float16 else 0.0,
+        rounding=_half_rounding(expected),
     )
 
 
 def _half_rounding(expected: Array) -> float:
+    """Return the relative error that float16 itself explains; 0 for other types."""
+    if expected.dtype != np.float16:
+        return 0.0
     magnitude = float(np.max(np.abs(expected), initial=0, where=np.isfinite(expected)))
     return HALF_STEPS * float(np.finfo(np.float16).eps) * magnitude / output_scale(expected)
 
@@ -234,8 +259,17 @@ def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> Worst
 
 
 def sample_errors(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
-    """Return the largest error of each sample over the scale of the output; infinite for NaN and for other lengths."""
-    scale = 1.0 if expected.dtype.kind == "U" else output_scale(expected)
+    """Return the largest error of each sample over the scale of its values; infinite for NaN and for other lengths."""
     actual, expected, _ = paired(actual, expected)
-    errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)]) / scale
-    return np.where(np.isnan(errors), np.inf, errors)
+    pairs = zip(actual, expected, strict=True)
+    if expected.dtype.kind == "U":
+        return np.array([max_abs_error(*pair) for pair in pairs])
+    scales = value_scales(expected[:: 1 + expected.size // MANY_VALUES])[0]
+    errors = [np.max(np.abs(differences(*pair)) / scales, initial=0.0) for pair in pairs]  # float64, one at a time
+    return np.asarray(np.nan_to_num(errors, nan=np.inf))
+
+
+def differing(limits: Tolerances, output: str, actual: Array, expected: Array) -> npt.NDArray[np.bool_]:
+    """Return which of very many samples differ by more than ten times the limit; some amplify rounding more."""
+    limit = max(10 * limits.error_limit(output), _half_rounding(expected)) if expected.dtype.kind == "f" else 0.0
+    return np.asarray(sample_errors(actual, expected) > limit)

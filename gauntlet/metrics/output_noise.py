@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.ragged import comparable, paired
-from gauntlet.metrics.error_metrics import differences, finite
+from gauntlet.metrics.error_metrics import differences, finite, unit_axes, units_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,14 +51,16 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
     signal, level, noise = _energies(actual, expected)
     if math.isnan(noise.sum()) or not len(expected):
         return OutputNoise(math.nan)
-    whole = signal.sum() or level.sum()
+    whole, axes = signal.sum() or level.sum(), unit_axes(expected)
     values = [OutputNoise(float(_decibels(whole, noise.sum())))]
     for axis, length in enumerate(signal.shape):
         if length > 1:
             own = _along(signal, axis)
-            ratios = _decibels(_slice_signal(own, _along(level, axis)), _along(noise, axis))
+            of_level = _along(level, axis)
+            unit = _units(own, of_level, axis + 1 in axes)
+            ratios = _decibels(_slice_signal(own, of_level, unit), _along(noise, axis))
             index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
-            lost = np.where(own >= np.median(own) / 2, ratios, np.inf)
+            lost = np.where(own >= _of_unit(own, unit) / 2, ratios, np.inf)
             if lost.min() <= 0:  # the mean of all samples would be as good
                 index = int(lost.argmin())
             values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
@@ -106,12 +108,14 @@ def worst_noise_db(outputs: Sequence[Array], expected: Sequence[Array]) -> float
 
 def sample_noise_db(actual: Array, expected: Array) -> Floats:
     """Return for each sample the ratio in decibels, shape (n,): its noise against the spread of the mean sample."""
-    signal, level, _ = _energies(expected, expected)
+    (signal, level, _), axes = _energies(expected, expected), unit_axes(expected)
     squares = differences(actual, expected) ** 2
     worst = _decibels(signal.sum() or level.sum(), len(expected) * squares.reshape(len(expected), -1).sum(axis=1))
     for axis, length in enumerate(signal.shape):
         if length > 1:
-            spread = _slice_signal(_along(signal, axis), _along(level, axis))
+            own, of_level = _along(signal, axis), _along(level, axis)
+            unit = _units(own, of_level, axis + 1 in axes)
+            spread = _slice_signal(own, of_level, unit)
             noise = np.moveaxis(squares, axis + 1, 1).reshape(len(squares), length, -1).sum(axis=2)
             ratios = np.sort(_decibels(spread, len(expected) * noise), axis=1)
             worst = np.minimum(worst, ratios[:, int((1 - SHARE) * length)])
@@ -134,12 +138,21 @@ def _along(energy: Floats, axis: int) -> Floats:
     return np.asarray(np.moveaxis(energy, axis, 0).reshape(energy.shape[axis], -1).sum(axis=1))
 
 
-def _slice_signal(signal: Floats, level: Floats) -> Floats:
+def _units(signal: Floats, level: Floats, several: bool) -> npt.NDArray[np.int64]:
+    return units_of(signal, level) if several else np.zeros(signal.shape, np.int64)
+
+
+def _of_unit(signal: Floats, unit: npt.NDArray[np.int64]) -> Floats:
+    """Return for each slice the median of those of its unit that vary; 0 where none does."""
+    parts = (signal[(unit == number) & (signal > 0)] for number in range(unit.max() + 1))
+    return np.array([np.median(part) if part.size else 0.0 for part in parts])[unit]
+
+
+def _slice_signal(signal: Floats, level: Floats, unit: npt.NDArray[np.int64]) -> Floats:
     """Return the energy that the noise of each slice is measured against, shape (slices,)."""
-    varying = signal[signal > 0]
-    if not varying.size:
+    if not signal.any():
         return level
-    least = FAINT**2 * float(np.median(varying))
+    least = FAINT**2 * _of_unit(signal, unit)
     return np.where(signal >= least, signal, np.maximum(level, least))
 
 

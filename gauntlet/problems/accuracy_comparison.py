@@ -17,7 +17,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_drops import ClassDrop
+from gauntlet.metrics.class_drops import ClassDrop, largest, largest_value_drop
 from gauntlet.metrics.class_scores import ClassScore, class_scores
 from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise, usual_noise
@@ -174,6 +174,9 @@ def compare_accuracy(
         for name in expected
         if name not in signature.sets
     )
+    codes = [n for n, array in expected.items() if array.dtype.kind != "f" and n not in (*predicted, *signature.sets)]
+    drops = [largest_value_drop(n, expected[n], actual[n]) for n in codes if expected[n].shape == actual[n].shape]
+    facts["largest_class_drop"] = largest([facts.get("largest_class_drop"), *drops])
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 
 

@@ -13,6 +13,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
+from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.metrics.ranking_drop import ranking_drop
 from gauntlet.problems.prediction import Prediction, with_caption
@@ -268,8 +269,10 @@ def ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:
     )
 
 
-def probabilities(scores: Array) -> Floats:
-    """Return scores as independent probabilities: as they are if all are within 0 and 1, else their sigmoid."""
+def probabilities(scores: Array, *, logit: bool = False) -> Floats:
+    """Return scores as independent probabilities: logits, and what is beyond 0 and 1 by more than rounding, by sigmoid.
+
+    `logit` is the signature's: the scores of a single call may be within 0 and 1 by chance.
+    """
     values = scores.astype(np.float64)
-    within = not values.size or (values.min() >= 0 and values.max() <= 1)
-    return values if within else np.asarray(expit(values))
+    return np.asarray(expit(values) if logit or not within_unit(values) else values.clip(0, 1))

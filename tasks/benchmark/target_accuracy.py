@@ -9,12 +9,10 @@ import numpy as np
 import onnx
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.ragged import joined
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.splits import batches
+from gauntlet.datasets.golden import Golden, predict_split
 from gauntlet.datasets.state_sequence import run_sequence, stacked
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
@@ -63,10 +61,9 @@ class TargetAccuracy:
 
             np.savez(inputs, allow_pickle=False, **split.take(slice(0, 1)))
             worker.load(model, inputs, threads, timeout_s, target.options())
-            parts = [predict(samples) for samples in batches(split, SAMPLES_AT_ONCE)]
+            outputs = predict_split(predict, split, batch_size=SAMPLES_AT_ONCE)
             sequence = (own or golden).sequence
             steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature))
-        outputs = joined(parts)
         facts = compare_accuracy(golden, signature, outputs, own.test_outputs if own else None)
         checks = accuracy_checks(self.limits, facts, "leave this target out: the same file is more accurate elsewhere")
         if sequence is not None:

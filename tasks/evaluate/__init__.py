@@ -112,10 +112,10 @@ def _score_classes(
     facts: EvaluateFacts, workspace: Workspace, stored: NamedArrays, labels: tuple[str, ...]
 ) -> tuple[EvaluateFacts, dict[str, Artifact]]:
     """Add what is known of each class and of the confidence; store the confusion matrix and the images."""
-    from sklearn.metrics import confusion_matrix
-
-    truth, predicted = stored["test_labels"], stored["test"]
-    confusion, folder = confusion_matrix(truth, predicted, labels=list(range(len(labels)))), workspace.folder
+    truth, predicted = (stored[name].astype(np.int64) for name in ("test_labels", "test"))
+    folder, confusion = workspace.folder, np.zeros((len(labels), len(labels)), np.int64)
+    known = (predicted >= 0) & (predicted < len(labels))
+    np.add.at(confusion, (truth[known], predicted[known]), 1)
     classes = tuple(RankedClassScore(**dict(score)) for score in class_scores(truth, predicted, labels))
     images = {"confusion_matrix": draw_confusion(confusion, labels, folder / "confusion_matrix.png")}
     changes: dict[str, Any] = {"classes": classes}

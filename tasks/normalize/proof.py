@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import onnx
 
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
-from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
-from gauntlet.metrics.output_comparison import NoisyTolerances, Tolerances, batch_noise, compare_outputs
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.metrics.output_comparison import NoisyTolerances, Tolerances, batch_noise, compare_outputs, own_outputs
 from gauntlet.onnx_model.model_file import read_graph
-from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.source_session import open_source
 
 STRICTER = 4
@@ -36,10 +34,7 @@ class Proof:
     def from_model(cls, model: Path, folder: Path, golden: Golden, limits: Tolerances, samples: int) -> Self:
         """Run the file on golden inputs; `StageError` when it does not run on them."""
         session = open_source(model)
-        inputs = {title: first_samples(case.inputs, samples) for title, case in golden.cases.items()}
-        cases = {
-            title: GoldenCase(some, batched_inference(session, some).run(samples)) for title, some in inputs.items()
-        }
+        cases = own_outputs(session, golden.cases, samples)
         signature = Signature.find(read_graph(model))
         strict = limits.replace(samples=samples, max_rel_error=limits.max_rel_error / STRICTER)
         if not isinstance(limits, NoisyTolerances):  # a deep float32 network, too, rounds otherwise in other batches
@@ -58,14 +53,7 @@ class Proof:
             comparison = compare_outputs(self.limits, open_source(path), self.cases, self.signature)
         except StageError as error:
             return one_line(error), None
-        errors = [row.max_abs_error for row in comparison.rows]
-        worst = float(np.max(errors)) if errors else None
-        if comparison.failures:
-            return one_line(comparison.failures[0]), worst
-        for row in comparison.rows:
-            if not row.within(self.limits):
-                return row.text(self.limits), worst
-        return "", worst
+        return " ".join(comparison.fault(self.limits).split()), comparison.max_abs_error
 
 
 def checker_error(path: Path) -> str:

@@ -11,22 +11,29 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts, Metrics
 from gauntlet.core.kinds import kinds
+from gauntlet.core.ragged import is_ragged
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import RANDOM, REAL, Golden
+from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import RANDOM, REAL, Golden, predict_split
+from gauntlet.datasets.splits import Split
 from gauntlet.metrics.output_comparison import (
     NOISE_FACTOR,
     OutputComparison,
     OutputDifference,
     Tolerances,
     compare_outputs,
+    differing,
 )
 from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding
 
-ERROR = "numerics.max_rel_error"
+ERROR, DIFFERENT = "numerics.max_rel_error", "numerics.different_samples"
+BATCH, BY_CHANCE = 64, 0.001
+"""Share of the test samples whose close scores, or values at a threshold, rounding may decide."""
 TIED = "bring trained weights, and samples of the model's own task; if the selection may differ, set {check}"
 
 
@@ -52,8 +59,10 @@ class NumericsFacts(Facts):
         return {"quality.max_rel_error": max(errors)} if errors else {}
 
 
-def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact) -> Report[NumericsFacts]:
-    """Compare the model's outputs with the golden outputs, on real and on random inputs."""
+def numerics(
+    config: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact, test: Artifact | None = None
+) -> Report[NumericsFacts]:
+    """Compare the model's outputs with the golden ones, on real and on random inputs, and on all of `test`."""
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
     signature = Signature.find(read_graph(path))
     comparison = compare_outputs(config, open_session(path), reference.cases, signature)
@@ -75,6 +84,8 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]
     checks = [_with_cause(check, chance, TIED) for check in checks] if chance else checks
+    if test is not None and all(check.passed for check in checks):
+        checks += _different_samples_check(config, path, reference, read_split(workspace.path(test)))
     facts = NumericsFacts(
         samples={data: min(config.samples, len(next(iter(c.inputs.values())))) for data, c in cases.items()},
         comparisons=comparison.rows,
@@ -82,6 +93,29 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
         first_divergence=divergence,
     )
     return Report(facts=facts, checks=tuple(checks))
+
+
+def _different_samples_check(config: Tolerances, path: Path, reference: Golden, test: Split) -> list[Check]:
+    """Return the check of the output for which most test samples differ: one in a hundred is seldom among the others.
+
+    There is none of a model with lists, as of boxes: rounding decides what is in them.
+    """
+    session, signature, expected = open_session(path), Signature.find(read_graph(path)), reference.test_outputs
+    judged = sorted(expected.keys() - {*(signature.sets if signature else ())})
+    if not judged or any(map(is_ragged, expected.values())):
+        return []
+    try:
+        actual = predict_split(lambda inputs: batched_inference(session, inputs).run(BATCH), test)
+    except StageError as error:
+        return [Check.of(DIFFERENT, None, "<=", 0, str(error), "export it for every sample, or leave this one out")]
+    wrong = {name: np.flatnonzero(differing(config, name, actual[name], expected[name])) for name in judged}
+    worst = max(judged, key=lambda name: len(wrong[name]))
+    first = f", such as {wrong[worst][:3].tolist()}" if len(wrong[worst]) else ""
+    detail = f"{len(wrong[worst])} of {len(test)} test samples differ in '{worst}'{first}"
+    limit = "raise numerics.max_rel_error" if expected[worst].dtype.kind == "f" else "lower numerics.min_top1_agreement"
+    fix = f"look at what is special about them, and try another exporter or opset; if it is acceptable, {limit}"
+    allowed = max(BY_CHANCE, 1 - config.agreement_limit(worst))
+    return [Check.of(DIFFERENT, len(wrong[worst]) / len(test), "<=", allowed, detail, fix)]
 
 
 def _checks(config: Tolerances, comparison: OutputComparison) -> list[Check]:

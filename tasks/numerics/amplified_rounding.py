@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,11 +10,10 @@ from onnx import numpy_helper
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
-from gauntlet.datasets.golden import GoldenCase, first_samples
-from gauntlet.metrics.output_comparison import NOISE_FACTOR, NoisyTolerances, Tolerances, compare_outputs
+from gauntlet.datasets.golden import GoldenCase
+from gauntlet.metrics.output_comparison import NOISE_FACTOR, NoisyTolerances, Tolerances, compare_outputs, own_outputs
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.onnx_model.recognition import precision_of
-from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
 MAX_AMPLIFIED = 1e-3
@@ -32,7 +30,7 @@ def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tol
     if precision_of(read_graph(model))[0] != "float32":  # whose noise between batch sizes counts instead
         return {}
     try:
-        own = own_outputs(open_session(model), cases, limits)
+        own = own_outputs(open_session(model), cases, limits.samples)
         nudged = open_session(nudged_weights(onnx.load(model)).SerializeToString())
     except (StageError, ValueError):  # protobuf's own for a message that is too large
         return {}
@@ -51,12 +49,6 @@ def allow_rounding(limits: Tolerances, amplified: Mapping[str, float]) -> Tolera
     widest = {name: min(NOISE_FACTOR * error, MAX_AMPLIFIED) for name, error in amplified.items()}
     errors = {name: max(limits.error_limit(name), error) for name, error in widest.items()}
     return NoisyTolerances.model_validate({"agreements": {}} | limits.model_dump() | {"errors": errors})
-
-
-def own_outputs(session: Any, cases: Mapping[str, GoldenCase], limits: Tolerances) -> dict[str, GoldenCase]:
-    """Return the first inputs of each case, with the outputs of the session itself."""
-    inputs = {data: first_samples(case.inputs, limits.samples) for data, case in cases.items()}
-    return {d: GoldenCase(each, batched_inference(session, each).run(limits.samples)) for d, each in inputs.items()}
 
 
 def nudged_weights(proto: onnx.ModelProto, seed: int = 0, steps: int = 1) -> onnx.ModelProto:

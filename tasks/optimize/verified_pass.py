@@ -23,8 +23,8 @@ from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
-from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
-from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.metrics.output_comparison import Tolerances, compare_outputs, own_outputs
 from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.onnx_model.model_file import model_files, read_graph
 from gauntlet.runtime.batched_inference import batched_inference
@@ -129,9 +129,7 @@ class PassVerifier:
     @classmethod
     def from_model(cls, original: Path, golden: Path, numerics: Tolerances, max_slowdown: float) -> Self:
         """Run the model before the chain on the golden inputs."""
-        session, count = open_session(original), numerics.samples
-        inputs = {title: first_samples(case.inputs, count) for title, case in Golden.load(golden).cases.items()}
-        cases = {title: GoldenCase(some, batched_inference(session, some).run(count)) for title, some in inputs.items()}
+        cases = own_outputs(open_session(original), Golden.load(golden).cases, numerics.samples)
         return cls(cases, numerics, max_slowdown, Signature.find(read_graph(original)))
 
     def verify(self, graph_pass: GraphPass, model: Path, destination: Path) -> PassFacts:
@@ -162,14 +160,8 @@ class PassVerifier:
             comparison = compare_outputs(self.numerics, open_session(model), self.cases, self.signature)
         except StageError as error:
             return facts.replace(broke="invalid", reason=one_line(error))
-        errors = [row.max_abs_error for row in comparison.rows]
-        facts = facts.replace(max_abs_error=float(np.max(errors)) if errors else None)
-        wrong = next((row for row in comparison.rows if not row.within(self.numerics)), None)
-        if comparison.failures:
-            return facts.replace(broke="wrong", reason=comparison.failures[0])
-        if wrong:
-            return facts.replace(broke="wrong", reason=wrong.text(self.numerics))
-        return facts
+        facts, fault = facts.replace(max_abs_error=comparison.max_abs_error), comparison.fault(self.numerics)
+        return facts.replace(broke="wrong", reason=fault) if fault else facts
 
     def _check_latency(self, facts: PassFacts, before: Path, after: Path) -> PassFacts:
         if _optimized_fingerprint(before) == _optimized_fingerprint(after):

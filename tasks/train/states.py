@@ -9,6 +9,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.core.states import SampleType, continues, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.problems import problem_of
 from tasks.train.facts import find_primary_output
 
@@ -55,9 +56,15 @@ def with_primary_and_states(signature: Signature, golden: Golden, config: Config
 
 
 def _with_logit(signature: Signature, outputs: NamedArrays, labels: Array | None) -> Signature:
-    """Return the signature of two classes that have one number beyond 0 to 1, which is then their logit."""
+    """Return the signature of independent labels, a mask or two classes that have numbers beyond 0 to 1: their logits.
+
+    Those of two classes are only read with labels, as one number may be anything.
+    """
     numbers = [name for name, array in outputs.items() if array.dtype.kind == "f" and array.size == len(array)]
     name = signature.primary_output or (numbers[0] if len(numbers) == 1 else None)
+    if signature.task in ("multi-label", "segmentation"):
+        scores = outputs[name or next(iter(outputs))]
+        return signature.replace(logit=scores.dtype.kind == "f" and not within_unit(scores))
     binary = signature.task == "classification" and labels is not None and len(signature.labels) == 2
     if not binary or name not in numbers or problem_of(signature).predictions(outputs[name]) is not None:
         return signature

@@ -106,6 +106,14 @@ def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_pat
     assert "depends on the other samples of its batch" in found.notes["batch"]
 
 
+@pytest.mark.parametrize("noise", ["RandomNormalLike(x)", "Multinomial<sample_size = 1>(x)"])
+def test_model_that_draws_random_numbers_is_refused_by_name(tmp_path: Path, noise: str) -> None:
+    kind = "float[n,4]" if "Normal" in noise else "int32[n,1]"
+    text = f"m (float[n,4] x) => (float[n,4] y, {kind} z) {{ y = Neg(x) z = {noise} }}"
+    with pytest.raises(ConfigError, match=r"'z' differs from call to call, as the model draws random numbers\. Fix"):
+        inferred(saved(tmp_path / "m.onnx", onnx_text.model(text)))
+
+
 def test_request_replaces_what_would_be_inferred(tmp_path: Path) -> None:
     model, samples = classifier(tmp_path / "m.onnx"), tmp_path / "samples.npz"
     np.savez(samples, image=np.random.default_rng(0).normal(size=(20, 3, 32, 32)).astype(np.float32))
@@ -150,6 +158,13 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
     assert (config.data.kind, config.data.layout, config.data.labels[3]) == ("arrays", "NCHW", "class 3")
     assert found.notes["problem"] == "classification, 10 classes"
     assert found.notes["samples"].startswith("20 in ")
+
+
+@pytest.mark.parametrize(("highest", "told"), [(255, True), (1, False)])
+def test_levels_of_eight_bits_are_said_to_be_taken_as_they_are(tmp_path: Path, highest: int, told: bool) -> None:
+    np.savez(tmp_path / "s.npz", image=np.full((20, 3, 32, 32), highest, np.uint8))
+    found, _ = inferred(saved(tmp_path / "m.onnx", written_models.convolutions()), tmp_path / "s.npz")
+    assert ("image are taken as they are, from 0 to 255" in found.notes.get("scale", "")) == told
 
 
 def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gauntlet.datasets.image_files import ScannedImage, scan
 from gauntlet.datasets.image_folder import ImageFolder, file_split
 from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
-from gauntlet.datasets.truth import IGNORED_PIXEL
+from gauntlet.datasets.truth import IGNORED_PIXEL, plain_masks
 from gauntlet.images.preprocessing import preprocess
 from gauntlet.problems.output_evidence import InferredProblem
 from wings.datasets.annotations import with_truth
@@ -23,8 +23,6 @@ from wings.datasets.yolo import IMAGES, class_names, splits_of
 MASKS, SUFFIXES = "masks", (".png", ".bmp", ".gif", ".tif", ".tiff")
 """Folder of the masks, and formats that keep each value; JPEG changes classes at their edges."""
 MODES = ("1", "L", "P", "RGB")
-BINARY = (0, 255)
-"""Values of masks that show what belongs to the only class in white."""
 
 Mask = npt.NDArray[np.uint8]
 
@@ -57,7 +55,7 @@ def load_masked(folder: ImageFolder) -> Dataset:
     check = skipped_check(skipped, folder.max_skipped, "images and masks")
     if not images:
         raise StageError(f"{folder.path}: no image with a usable mask; {summary(skipped) or 'no image'}")
-    truth = _classes(np.stack(read))
+    truth = plain_masks([np.stack(read)])[0].astype(np.uint8)
     for image, mask in zip(images, truth, strict=True) if folder.resize == "letterbox" else ():
         bars = _fitted(np.zeros((image.height, image.width), np.uint8), folder.transform.how, IGNORED_PIXEL)
         mask[bars == IGNORED_PIXEL] = IGNORED_PIXEL
@@ -133,12 +131,6 @@ def _fitted(mask: Mask, how: Preprocessing, padding: int = 0) -> Mask:
     nearest = how.replace(interpolation="nearest", padding=padding, **plain)
     levels: Any = 255 * preprocess(mask, nearest, "NHWC")[:, :, 0]
     return np.asarray(np.round(levels), np.uint8)
-
-
-def _classes(masks: Mask) -> Mask:
-    """Return masks, shape (n, height, width), with classes as values: 1 for white where all are black and white."""
-    values = np.unique(masks)
-    return (masks // 255).astype(np.uint8) if set(values.tolist()) == set(BINARY) else masks
 
 
 def _highest(masks: Mask) -> int:

@@ -16,13 +16,14 @@ from gauntlet.metrics.output_comparison import (
     OutputComparison,
     Tolerances,
     compare_outputs,
+    own_outputs,
     sample_errors,
 )
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.onnx_model.recognition import precision_of
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from tasks.numerics.amplified_rounding import MAX_AMPLIFIED, nudged_weights, own_outputs
+from tasks.numerics.amplified_rounding import MAX_AMPLIFIED, nudged_weights
 from wings.detection.set_order import in_expected_order
 
 MAX_BY_CHANCE = 0.25
@@ -76,7 +77,7 @@ def _selected_by_chance(
         return {}
     signature, changed = Signature.find(graph), dict[str, npt.NDArray[np.bool_]]()
     try:
-        own = own_outputs(open_session(model), cases, limits)
+        own = own_outputs(open_session(model), cases, limits.samples)
         for seed in range(NUDGES):
             nudged = open_session(nudged_weights(onnx.load(model), seed, NOISE_FACTOR).SerializeToString())
             for data, case in own.items():

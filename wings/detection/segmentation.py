@@ -80,7 +80,7 @@ class Segmentation(Problem):
             return None
         axis = 3 if self.signature.layout == "NHWC" else 1
         if output.shape[axis] == 1:
-            return (probabilities(output.squeeze(axis)) >= MASK_THRESHOLD).astype(np.int64)
+            return (probabilities(output.squeeze(axis), logit=self.signature.logit) >= MASK_THRESHOLD).astype(np.int64)
         return np.asarray(output.argmax(axis=axis), np.int64)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
@@ -112,7 +112,7 @@ class Segmentation(Problem):
         if scores.dtype.kind != "f":
             return super().expected_drop(outputs, before, after)
         if scores.shape[axis] == 1:
-            inside = probabilities(scores)
+            inside = probabilities(scores, logit=self.signature.logit)
             scores = np.concatenate([1 - inside, inside], axis=axis)
         if (belief := beliefs(scores, axis)) is None:
             return super().expected_drop(outputs, before, after)

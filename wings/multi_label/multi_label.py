@@ -43,7 +43,7 @@ class MultiLabel(Problem):
 
     def decode(self, outputs: NamedArrays) -> Iterator[Prediction]:
         """Yield the predicted classes of each sample."""
-        for row in probabilities(outputs[self.primary_output]):
+        for row in self._probabilities(outputs[self.primary_output]):
             best = [int(i) for i in np.argsort(-row, kind="stable") if row[i] >= THRESHOLD]
             yield LabelsPrediction(labels={self.label(i): float(row[i]) for i in best})
 
@@ -53,7 +53,7 @@ class MultiLabel(Problem):
             return None
         if output.dtype.kind != "f":
             return output if output.dtype.kind in "iub" else None
-        return (probabilities(output) >= THRESHOLD).astype(np.int64)
+        return (self._probabilities(output) >= THRESHOLD).astype(np.int64)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample and class: true positive, false positive, false negative; then whether all are right."""
@@ -87,7 +87,7 @@ class MultiLabel(Problem):
         scores = outputs[self.primary_output]
         if scores.dtype.kind != "f":
             return None
-        return probabilities(scores), before.astype(np.float64), after.astype(np.float64)
+        return self._probabilities(scores), before.astype(np.float64), after.astype(np.float64)
 
     def differences(self, before: Array, after: Array) -> str:
         """Return for how many samples the labels differ."""
@@ -108,11 +108,14 @@ class MultiLabel(Problem):
 
     def class_probabilities(self, output: Array) -> Floats | None:
         """Return the probability of each class."""
-        return probabilities(output) if output.ndim == 2 else None
+        return self._probabilities(output) if output.ndim == 2 else None
 
     def membership(self, truth: Array, classes: int) -> Floats:
         """Return the truth."""
         return truth.astype(bool).astype(np.float64)
+
+    def _probabilities(self, scores: Array) -> Floats:
+        return probabilities(scores, logit=self.signature.logit)
 
     def class_counts(self, predictions: Array, truth: Array) -> ClassCounts:
         """Return which classes each sample has."""

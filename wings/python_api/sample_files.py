@@ -9,9 +9,10 @@ import numpy as np
 
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.user_code import UserFunction
+from gauntlet.datasets.splits import LABELS
 from wings.python_api.table_columns import is_number
 
-NAMES = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json"}
+NAMES = {"csv": "csv", "tsv": "csv", "data": "csv", "parquet": "parquet", "json": "json", "jsonl": "json"}
 TABLES = {f".{suffix}": f"read_{kind}" for suffix, kind in NAMES.items()}
 """Suffix of a table -> pandas' function that reads it."""
 DEFAULT_FUNCTION = "samples"
@@ -74,9 +75,16 @@ def _read_table(path: Path, suffix: str) -> Any:
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
+    if header is None and not is_number(names.split(separator)[-1]):
+        table = table.rename(columns={table.columns[-1]: LABELS})
     return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
 
 
 def _are_values(names: Sequence[str]) -> bool:
-    """Return whether the names of columns are a first row of numbers, and not the numbers of the columns."""
-    return all(map(is_number, names)) and [*names] != [str(column) for column in range(len(names))]
+    """Return whether the names of columns are a first row of numbers, and not the numbers of the columns.
+
+    A text in the last place is the first label.
+    """
+    numbers = [*map(is_number, names)]
+    values = all(numbers) or (len(names) > 2 and all(numbers[:-1]))
+    return values and [*names] != [str(column) for column in range(len(names))]

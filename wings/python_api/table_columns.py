@@ -44,7 +44,10 @@ def _label_columns(names: Iterable[Any]) -> list[Any]:
 
 
 def _column(values: Any) -> Array:
-    """Return a column as an array, one of lists with their axes; missing numbers may be written as in MISSING."""
+    """Return a column as an array, one of lists with their axes; missing numbers may be written as in MISSING.
+
+    Missing texts are empty ones.
+    """
     if values.dtype.kind != "O":
         return as_array(values)
     if any(isinstance(value, list | np.ndarray) for value in values[:1]):
@@ -52,6 +55,8 @@ def _column(values: Any) -> Array:
     numbers = [value for value in values if not (isinstance(value, str) and value.strip() in MISSING)]
     if len(numbers) < len(values) and all(isinstance(value, int | float) or is_number(value) for value in numbers):
         return np.array([float(value) if is_number(value) else np.nan for value in values])
+    if any(isinstance(value, str) for value in values):  # an empty cell among texts
+        values = values.where(values.notna(), "")
     return as_array(values)
 
 
@@ -64,6 +69,8 @@ def columns_by_input(table: Any, names: Inputs) -> NamedArrays:
     columns = {str(name): _column(table[name]) for name in table.columns}
     labelled = next(iter(_label_columns(columns.keys() - names.keys())), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
+    if bare := int(np.sum(labels[LABELS] == "")) if labels else 0:
+        raise StageError(f"{bare} rows have no text in the column {labelled!r}. Fix: leave out rows without a label")
     labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in names}
     texts = [name for name, array in columns.items() if array.dtype.kind == "U"]
     if len(columns) == 1 and len(names) < 2 and (column := next(iter(columns.values()))).ndim > 1:

@@ -7,6 +7,7 @@ import pytest
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Task
+from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.truth import class_indices, label_names, task_of
 
 FILE = Path("test.npz")
@@ -33,6 +34,20 @@ def test_labels_suggest_their_problem_and_have_names(task: Task) -> None:
     assert task_of(LABELS[task]) == task
     assert label_names(task, (), {FILE: LABELS[task]}) == NAMES[task]
     assert label_names(task, NAMES[task], {FILE: LABELS[task]}) == NAMES[task]
+
+
+@pytest.mark.parametrize(
+    ("white", "more", "classes"), [(255, 0, [0, 1]), (255, 7, [0, 7, 255]), (1, 0, [0, 1]), (1.0, 0, [0, 1])]
+)
+def test_masks_that_are_black_and_white_have_two_classes(
+    tmp_path: Path, white: float, more: int, classes: list[int]
+) -> None:
+    masks = np.zeros((40, 8, 8), np.uint8 if isinstance(white, int) else np.float32)
+    masks[:, 2:4], masks[::5, 6] = white, more
+    np.savez(tmp_path / "samples.npz", x=np.arange(40.0)[:, None], labels=masks)
+    loaded = NpzArrays(path=tmp_path / "samples.npz").load()
+    assert loaded.signature.task == "segmentation"
+    assert np.unique(np.concatenate([split.labels for split in loaded.splits.values()])).tolist() == classes
 
 
 def test_without_labels_there_is_no_problem_and_no_name() -> None:

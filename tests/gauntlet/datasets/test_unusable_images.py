@@ -88,7 +88,9 @@ def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: P
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(StageError, match=r"no usable image; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: "):
+    with pytest.raises(
+        StageError, match=r"no usable image; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: .* Fix: save them"
+    ):
         config(tmp_path).load()
 
 

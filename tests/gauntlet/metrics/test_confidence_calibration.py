@@ -61,6 +61,15 @@ def test_temperature_of_probabilities_is_that_of_their_logarithms() -> None:
     np.testing.assert_allclose(class_probabilities(overconfident, 2.5), class_probabilities(logits), atol=1e-4)
 
 
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_probabilities_of_eight_bits_stay_as_they_are(classes: int) -> None:
+    logits = 3 * np.random.default_rng(0).normal(size=(200, classes))
+    exact = class_probabilities(logits)
+    rounded = np.float32(np.round(255 * exact) / 255)
+    assert class_probabilities(rounded) is rounded
+    assert not are_probabilities(np.abs(logits))
+
+
 def test_calibrated_scores_need_no_temperature_and_stay_as_they_are() -> None:
     probabilities = np.array([[0.7, 0.3], [0.2, 0.8]], np.float32)
     assert class_probabilities(probabilities) is probabilities

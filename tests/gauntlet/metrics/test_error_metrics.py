@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from gauntlet.metrics.error_metrics import (
     centered_sqnr_db,
     max_abs_error,
+    max_normalized_error,
     max_rel_error,
     predicted_classes,
     scores_per_class,
@@ -136,6 +137,7 @@ def test_equal_outputs_have_no_noise_and_a_nan_is_never_good(outputs: np.ndarray
 
 @given(outputs=ARRAYS, power=st.integers(-8, 8))
 def test_noise_depends_on_no_unit(outputs: np.ndarray, power: int) -> None:
+    assume(np.abs(outputs).max() > 300)  # numbers up to 1 may all be shares, which have one unit
     actual, factor = outputs.astype(np.float64)[::-1].copy(), 2.0**power
     scaled = output_noise(factor * actual, factor * outputs.astype(np.float64)).sqnr_db
     assert scaled == pytest.approx(output_noise(actual, outputs).sqnr_db, abs=1e-6)
@@ -148,6 +150,24 @@ def test_every_single_column_that_is_lost_is_seen(column: int) -> None:
     noise = output_noise(broken, DETECTIONS)
     assert noise.sqnr_db < 1
     assert noise.place in (f"[:, {column}]", "")
+
+
+PLACES = np.concatenate([1000 * RNG.random((200, 17, 2)), RNG.random((200, 17, 1))], axis=2)
+SALES = np.stack([RNG.normal(3e5, 1e5, 200), RNG.normal(3, 1, 200)], axis=1)
+
+
+@pytest.mark.parametrize("outputs", [PLACES, PLACES.reshape(100, 2, 17, 3), SALES], ids=["one", "people", "prices"])
+def test_column_in_another_unit_is_judged_by_itself(outputs: np.ndarray) -> None:
+    lost, close = outputs.astype(np.float32), outputs.astype(np.float32)
+    lost[..., -1], close[..., -1] = lost[..., -1].mean(), 1.001 * close[..., -1]
+    assert output_noise(lost, outputs).sqnr_db < 1
+    assert np.median(sample_noise_db(lost, outputs)) < 10
+    assert max_normalized_error(lost, outputs) > 0.4
+    assert max_normalized_error(close, outputs) == pytest.approx(0.001, abs=0.001)
+    assert output_noise(close, outputs).sqnr_db > 40
+    shares = outputs.astype(np.float32) / outputs.max()
+    lost[..., :-1], lost[..., -1] = shares[..., :-1], shares[..., -1].mean()
+    assert output_noise(lost, shares).sqnr_db > 30  # a class that is hardly ever probable
 
 
 def test_constant_output_has_no_signal_however_close_to_the_mean_it_is() -> None:

@@ -15,6 +15,7 @@ from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLi
 RNG = np.random.default_rng(0)
 SCORES = RNG.standard_normal((200, 5)).astype(np.float32)
 CODES = SCORES.argmax(1).astype(np.int64)
+RARE = np.arange(4000) % 100 == 50
 ARRAYS = Signature(task="arrays", inputs=(), outputs=(), layout="none")
 CLASSES = Signature(task="classification", inputs=(), outputs=(), labels=tuple("abcde"), primary_output="scores")
 
@@ -32,6 +33,18 @@ def test_output_of_integers_booleans_or_texts_that_is_wrong_is_refused(labels: n
     refused = blocking(compare_accuracy(golden, CLASSES, {"scores": SCORES, "code": code[::-1].copy()}))
     assert list(refused) == ["accuracy.min_agreement"]
     assert "output 'code'" in refused["accuracy.min_agreement"].detail
+
+
+@pytest.mark.parametrize(
+    "code", [RARE, RARE.astype(np.int64)[:, None], RARE.reshape(40, 4, 25)], ids=["flag", "column", "mask"]
+)
+def test_rare_value_of_an_output_that_is_lost_is_refused_however_many_are_equal(code: np.ndarray) -> None:
+    refused = blocking(compare_accuracy(Golden({}, {"code": code}), ARRAYS, {"code": np.zeros_like(code)}))
+    assert list(refused) == ["accuracy.max_class_drop"]
+    assert "of output 'code'" in refused["accuracy.max_class_drop"].detail
+    few = code.copy()
+    few[np.argwhere(code)[0][0]] = 0
+    assert not blocking(compare_accuracy(Golden({}, {"code": code}), ARRAYS, {"code": few}))
 
 
 @pytest.mark.parametrize("shape", [(200, 1), (1, 5), (200, 5, 1)])

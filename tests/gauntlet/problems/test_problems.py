@@ -174,6 +174,17 @@ def test_logit_of_two_classes_is_judged_as_its_probability(threshold: float | No
     assert (best.label, round(best.confidence or 0, 3)) == ("yes", 0.599)
 
 
+@pytest.mark.parametrize(("task", "shape"), [("multi-label", (4, 3)), ("segmentation", (4, 1, 1, 3))])
+def test_scores_of_labels_and_masks_are_read_alike_alone_and_rounded(task: Task, shape: tuple[int, ...]) -> None:
+    """A request may hold logits within 0 and 1 alone, and probabilities of eight bits end a step beyond 1."""
+    logits = np.array([-3, 2, 1, 0.2, 0.7, 0.4, 0.1, -0.1, 0.3, 0.6, 0.2, 0.9], np.float32).reshape(shape)
+    for logit, scores in ((True, logits), (False, np.round(255 / (1 + np.exp(-logits))) * np.float32(1.002 / 255))):
+        judge = problem_of(Signature(task=task, inputs=(), outputs=(), primary_output="y", logit=logit))
+        whole, alone = judge.predictions(scores), [judge.predictions(row[None]) for row in scores]
+        assert whole is not None and np.array_equal(whole, np.concatenate(alone))
+        assert np.array_equal(whole.ravel(), logits.ravel() > 0)
+
+
 def test_candidate_is_judged_at_the_threshold() -> None:
     rng = np.random.default_rng(0)
     truth = (rng.random(2000) < 0.05).astype(np.int64)

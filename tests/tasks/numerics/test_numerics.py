@@ -15,10 +15,12 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Task, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.datasets.splits import ArraySplit
 from gauntlet.metrics.output_comparison import Tolerances, output_difference
 from tasks.numerics import NumericsConfig, NumericsFacts, numerics
 
 Compare = Callable[..., Report[NumericsFacts]]
+Keep = Callable[..., tuple[Workspace, Artifact]]
 
 
 @pytest.fixture
@@ -145,13 +147,43 @@ def test_numerics_name_the_worst_sample_when_one_output_is_wrong(trained, compar
     assert "worst output 'logits'" in report.failures[0].detail
 
 
+RARE = "m (float[n,2] x) => (float[n,2] y) <float low = {-9}, float high = {9}> { y = Clip(x, low, high) }"
+"""Its outputs are its inputs, but for those beyond 9."""
+
+
+@pytest.mark.parametrize(("beyond", "passes"), [([], True), ([700], True), ([700, 801], False)])
+def test_numerics_compare_every_test_sample(keep_model: Keep, beyond: list[int], passes: bool) -> None:
+    values = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    values[beyond, 1] = 11
+    out, model = keep_model(onnx_text.model(RARE))
+    few = {"y": values[:64]}
+    Golden({"real": GoldenCase({"x": few["y"]}, few)}, {"y": values}).save(out.folder / "golden.npz")
+    test = out.store_file(ArraySplit({"x": values}).save(out.folder, "test"))
+    golden = out.store_file(out.folder / "golden.npz")
+    report = numerics(NumericsConfig(), out, model=model, golden=golden, test=test)
+    assert (not report.failures) is passes
+    assert passes or "2 of 1000 test samples differ in 'y', such as [700, 801]" in report.failures[0].detail
+
+
+def test_numerics_fail_when_the_model_does_not_run_on_a_test_sample(keep_model: Keep) -> None:
+    ids = np.arange(200)[:, None] % 10
+    text = "m (int64[n,1] x) => (float[n,1,2] y) <float[9,2] table> { y = Gather(table, x) }"
+    out, model = keep_model(onnx_text.model(text, {"table": np.ones((9, 2))}))
+    values = np.ones((200, 1, 2), np.float32)
+    Golden({"real": GoldenCase({"x": ids[:9]}, {"y": values[:9]})}, {"y": values}).save(out.folder / "golden.npz")
+    test = out.store_file(ArraySplit({"x": ids}).save(out.folder, "test"))
+    golden = out.store_file(out.folder / "golden.npz")
+    (failure,) = numerics(NumericsConfig(), out, model=model, golden=golden, test=test).failures
+    assert (failure.name, failure.value) == ("numerics.different_samples", None)
+    assert "out of data bounds" in failure.detail
+
+
 @pytest.mark.parametrize("batch", [0, -1])
 def test_numerics_refuse_when_a_batch_size_is_not_positive(batch: int) -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         NumericsConfig(batch_sizes=(batch,))
 
 
-Keep = Callable[..., tuple[Workspace, Artifact]]
 OFFSET = "m (float[n,4] x) => (float[n,4] y) <float[4] error> { y = Add(x, error) }"
 """An output that differs from the expected one, which is its input, by `error`."""
 

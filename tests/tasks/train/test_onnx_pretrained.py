@@ -128,6 +128,15 @@ def test_number_beyond_0_to_1_is_the_logit_of_two_classes(
     assert (report.facts.signature.primary_output, report.facts.signature.logit) == ("z", True)
 
 
+@pytest.mark.parametrize("operator", ["Neg", "Sigmoid"])
+def test_scores_of_labels_beyond_0_to_1_are_logits(bring: Bring, tmp_path: Path, operator: str) -> None:
+    text = f"m (float[n,3] x) => (float[n,3] z) {{ z = {operator}(x) }}"
+    onnx.save(onnx_text.model(text), tmp_path / "model.onnx")
+    values = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    report, _ = bring(tmp_path / "model.onnx", {"x": values, "labels": np.int64(values < 0)})
+    assert (report.facts.signature.task, report.facts.signature.logit) == ("multi-label", operator == "Neg")
+
+
 @pytest.mark.parametrize(("weights", "never"), [("1, 1", 0), ("1, nan", 0), ("nan, nan", 1), ("inf, -inf", 1)])
 def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: Path, weights: str, never: int) -> None:
     """Every candidate would agree with it: NaN equals NaN."""

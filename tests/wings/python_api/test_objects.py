@@ -185,6 +185,22 @@ def test_column_has_the_labels(model: str, store: Store, tmp_path: Path, column:
     assert read(samples_file(tmp_path / "x.csv", model, store))["labels"] == list("uvwuvw")
 
 
+def test_first_row_of_numbers_and_a_text_is_no_row_of_names(model: str, store: Store, tmp_path: Path) -> None:
+    TABLE.assign(species=list("uvwuvw")).to_csv(tmp_path / "iris.data", index=False, header=False)
+    stored = read(samples_file(tmp_path / "iris.data", model, store))
+    assert (stored["values"], stored["labels"]) == (X.tolist(), list("uvwuvw"))
+
+
+def test_empty_cell_among_texts_is_an_empty_text_and_no_label(store: Store, tmp_path: Path) -> None:
+    model = tmp_path / "text.onnx"
+    onnx.save(onnx_text.model("m (string[n] text) => (string[n] y) { y = Identity(text) }"), model)
+    pd.DataFrame({"text": ["ab", ""], "label": ["u", "v"]}).to_csv(tmp_path / "x.csv", index=False)
+    assert read(samples_file(tmp_path / "x.csv", str(model), store))["text"] == ["ab", ""]
+    pd.DataFrame({"text": ["ab", "c"], "label": ["u", ""]}).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(ConfigError, match=r"1 rows have no text in the column 'label'\. Fix: leave out rows without"):
+        samples_file(tmp_path / "x.csv", str(model), store)
+
+
 def test_input_of_that_name_is_no_label(store: Store, tmp_path: Path) -> None:
     onnx.save(onnx_text.model("two (float[n] a, float[n] y) => (float[n] z) { z = Add(a, y) }"), tmp_path / "two.onnx")
     TABLE.rename(columns={"b": "y"})[["a", "y"]].to_csv(tmp_path / "x.csv", index=False)
