@@ -18,9 +18,9 @@ def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | No
     path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the first lock in a home makes the home
     path.parent.mkdir(exist_ok=True)
     try:  # read-only: another user's file in a shared folder allows no more, and a lock needs no more
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         try:
