@@ -23,7 +23,7 @@ from running_platform import BATCH, RunningPlatform, until
 
 from configs.loader import load
 from flows.record.journal import Journal
-from flows.tracking.server import with_password
+from flows.servers.password import password_file
 from gauntlet.datasets.digits import Digits
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.prefect_flows.retrain_record import RetrainRecord, RetrainRecords
@@ -197,16 +197,16 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     from mlflow import MlflowClient
 
     home = day.platform.home
-    client = MlflowClient(with_password(home, day.platform.mlflow))
+    account = password_file(home).read_text().strip()  # the environment may have another home's
+    client = MlflowClient(day.platform.mlflow.replace("://", f"://{account}@"))
     morning, noon, evening = (round(100 * phase.accuracy, 1) for phase in day.phases)
     yield Figure(name="accuracy before the change", value=morning, unit="%")
     yield Figure(name="after it", value=noon, unit="%")
     least = round(morning - 100 * RECOVERED, 1)
     yield Figure.at_least("after the retraining, on changed images that were not sent before", evening, least, "%")
     sent = [request for phase in day.phases for request in phase.requests]
-    logged = sum(
-        (day.platform.logged(version) for version in {one.version for one in day.phases}), start=Counter[str]()
-    )
+    versions = {one.version for one in day.phases}
+    logged = sum((day.platform.logged(version) for version in versions), start=Counter[str]())
     yield Figure.exactly("answered requests that the log does not have", len(set(sent) - set(logged)), 0)
     yield Figure.exactly("requests that it has twice", sum(count > 1 for count in logged.values()), 0)
     yield Figure.exactly("labels that it does not have", len(set(sent) - set(day.platform.labeled())), 0)

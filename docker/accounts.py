@@ -3,9 +3,9 @@ r"""Give a person an account on an MLflow server that runs with the app `basic-a
     MLFLOW_TRACKING_URI=https://mlflow.example.org MLFLOW_TRACKING_USERNAME=admin MLFLOW_TRACKING_PASSWORD=... \
         python docker/accounts.py anna release
 
-`read` sees everything, `train` also records runs, `release` also promotes and rolls back. The server must give
-`default_permission = READ`. Asks for the new account's password, or takes it from `ACCOUNT_PASSWORD`, which an existing
-account then gets, too.
+`read` sees everything, `train` also records runs, `release` also promotes and rolls back. The server must run
+with `mlflow-accounts.ini` and MLFLOW_ENABLE_WORKSPACES. Asks for the new account's password, or takes it from
+`ACCOUNT_PASSWORD`, which an existing account then gets, too.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from typing import Any
 
 PERMISSIONS = {
     "read": (),
-    "train": (("experiment", "EDIT"),),
-    "release": (("experiment", "EDIT"), ("registered_model", "EDIT")),
+    "train": (("workspace", "USE"), ("experiment", "EDIT")),
+    "release": (("workspace", "USE"), ("experiment", "EDIT"), ("registered_model", "EDIT")),
 }
-"""What each role may do with all experiments and models, besides reading."""
+"""What each role may do with all experiments and models, besides reading; `USE` is to make new ones."""
 WORKSPACE = "default"
 
 

@@ -1,10 +1,10 @@
 """Orchestration and record: the only floor that knows Prefect and MLflow.
 
-Both read their settings from the environment when they are imported, so this project's defaults are set here, before
-anything in this package can import them: nothing is sent to third parties, a dead tracking server is noticed within
-seconds, and models are never unpickled. Threads of PyTorch spin for a moment and then sleep: where they sleep at once,
-a training step takes a fifth longer, and where they go on spinning, a multiple beside any other process, and a Prefect
-server is one. A setting that the user made stays.
+Both read their settings from the environment when they are imported, so defaults are set here, before anything in this
+package can import them: nothing is sent to third parties, no proxy gets passwords of servers on this machine, a dead
+tracking server is noticed within seconds, and models are never unpickled. Threads of PyTorch spin for a moment and then
+sleep: where they sleep at once, a training step takes a fifth longer, and where they go on spinning, a multiple beside
+any other process, as a Prefect server. A setting that the user made stays.
 """
 
 import os
@@ -27,3 +27,6 @@ SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 for _name, _value in {**DEFAULTS, **({} if "OMP_WAIT_POLICY" in os.environ else SHORT_WAIT)}.items():
     os.environ.setdefault(_name, _value)
+_direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+if not {"*", "127.0.0.1"} & {*_direct.split(",")}:
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"127.0.0.1,localhost,{_direct}".rstrip(",")

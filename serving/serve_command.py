@@ -151,7 +151,6 @@ def _tls(options: argparse.Namespace) -> tuple[Path, Path] | None:
 def _load(config: ServerConfig, address: str, name: str) -> None:
     """Let the server of this process load a model anew; OSError when it cannot."""
     request = urllib.request.Request(f"{address}/v2/repository/models/{quote(name)}/load", b"{}", method="POST")
-    request.add_header("Content-Type", "application/json")
     if config.tokens is not None:
         request.add_header("Authorization", f"Bearer {config.tokens.own}")
     context = None
@@ -159,4 +158,5 @@ def _load(config: ServerConfig, address: str, name: str) -> None:
         context = ssl.create_default_context(cafile=config.tls[0])  # its own certificate, and no other
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False
-    urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S, context=context).close()
+    direct = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)  # no proxy gets the token
+    urllib.request.build_opener(*direct).open(request, timeout=LOAD_TIMEOUT_S).close()

@@ -62,7 +62,7 @@ def look_at_records(browser: Browser, servers: Servers, run: str) -> None:
         page.get_by_text("Completed").first.wait_for()
         page.get_by_text("Task runs").first.wait_for()
     with page_of(browser, servers.mlflow_account) as page:
-        page.goto(f"{servers.mlflow}/#/models/{MODEL}")
+        page.goto(f"{servers.mlflow}/#/models/{MODEL}?workspace=default")
         page.get_by_text("champion").first.wait_for()
 
 

@@ -15,11 +15,12 @@ NEXT_ON_HOST = HOST_LOCK.with_name(f"{HOST_LOCK.name}.next")
 @contextmanager
 def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
     """Hold a lock on a file and yield its descriptor. Waiting has no limit; `on_wait` is called once before it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the first lock in a home makes the home
+    path.parent.mkdir(exist_ok=True)
     try:  # read-only: another user's file in a shared folder allows no more, and a lock needs no more
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         try:
@@ -60,8 +61,5 @@ def is_locked(path: Path) -> bool:
     """Tell whether some process holds a lock on the file."""
     if not path.exists():
         return False
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return not try_exclusive(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open() as file:
+        return not try_exclusive(file.fileno())

@@ -139,10 +139,7 @@ def open_arrays(path: Path) -> Iterator[Any]:
 
 def seal(folder: Path) -> Manifest:
     """Write the manifest of a folder with everything else in it; the same files have the same manifest."""
-    files = {
-        name: FileEntry(sha256=sha256_of([folder / name]), size_bytes=(folder / name).stat().st_size)
-        for name in _files(folder)
-    }
+    files = {n: FileEntry(sha256=sha256_of([p]), size_bytes=p.stat().st_size) for n, p in _files(folder).items()}
     manifest = Manifest(files=files)
     (folder / MANIFEST).write_text(_manifest_text(manifest))
     return manifest
@@ -190,9 +187,11 @@ def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
         raise DamagedBundle(f"{path}: {name} cannot be read: {one_line(error)}") from error
 
 
-def _files(folder: Path) -> list[str]:
-    paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return sorted(p for p in paths if p not in (MANIFEST, MLFLOW_NOTE) and not p.startswith(f"{SIGNATURES}/"))
+def _files(folder: Path) -> dict[str, Path]:
+    """Return what a manifest lists. It lists links everywhere: who copies a bundle copies what they lead to."""
+    paths = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_symlink() or p.is_file()}
+    kept = (n for n, p in paths.items() if p.is_symlink() or not (n == MLFLOW_NOTE or n.startswith(f"{SIGNATURES}/")))
+    return {name: paths[name] for name in sorted(kept) if name != MANIFEST}
 
 
 PROVENANCE = "provenance/slsa.json"

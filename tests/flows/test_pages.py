@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import HIDDEN, QUICK, command, sets, sign_in
+from harness import HIDDEN, QUICK, command, prefect_account, sets, sign_in
 from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
@@ -15,8 +16,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser) -> Page:
-    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+def page(browser: Browser, folder: Path, served: tuple[str, str, RunReport]) -> Page:
+    name, secret = prefect_account(Home(folder / ".gauntlet"))
+    mlflow: Any = {"username": name, "password": secret, "origin": served[1]}
+    page = browser.new_page(viewport={"width": 1500, "height": 1000}, http_credentials=mlflow)
     page.set_default_timeout(60_000)
     return page
 
@@ -38,8 +41,7 @@ def served(folder: Path) -> Iterator[tuple[str, str, RunReport]]:
     ports = [str(free_port()), str(free_port())]
     up = command(folder, "up", "--prefect-port", ports[0], "--mlflow-port", ports[1], **HIDDEN)
     assert up.returncode == 0, up.stdout + up.stderr
-    assert ports[0] in up.stdout
-    assert ports[1] in up.stdout
+    assert all(port in up.stdout for port in ports)
     yield f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", report
     assert command(folder, "down", **HIDDEN).returncode == 0
 

@@ -60,7 +60,7 @@ class OfferedCommand:
             if action is None:
                 raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")
             texts = _texts(value)
-            if name != "set" and any(".py" in text for text in texts):
+            if name != "set" and any(".py" in text.lower() for text in texts):
                 raise ConfigError(f"{self.name}: {name}: code is run from the command line alone")
             if not action.option_strings:
                 places += texts

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -97,23 +96,24 @@ def test_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> None:
     assert is_locked(path)
     holder.kill()
     holder.wait()
-    waited: list[str] = []
-    with locked(path, on_wait=lambda: waited.append("waited")):
-        assert not waited
+    with locked(path, on_wait=lambda: pytest.fail("it waits")):
+        pass
 
 
 def test_lock_says_that_it_waits_and_then_gets_its_turn(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     holder = hold(path)
-    waited: list[float] = []
-
-    def on_wait() -> None:
-        waited.append(time.monotonic())
-        holder.kill()
-
-    with locked(path, on_wait=on_wait):
-        assert len(waited) == 1
+    waited: list[None] = []
+    with locked(path, on_wait=lambda: waited.append(holder.kill())):
+        assert waited == [None]
     holder.wait()
+
+
+def test_link_in_place_of_a_lock_makes_no_file_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_shared_lock_becomes_exclusive_only_for_the_last_holder(tmp_path: Path) -> None:

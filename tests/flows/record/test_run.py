@@ -15,6 +15,7 @@ from harness import journal
 from configs.schema import PipelineConfig
 from flows.record.environment import package_versions
 from flows.record.home import Home, new_run_id
+from flows.record.locks import locked
 from flows.record.report_files import PARETO_FILE, REPORT_FILES
 from flows.record.run import CANCELLED, INTERRUPTED, Run, restore_run
 from gauntlet.core.artifact import Artifact
@@ -183,10 +184,8 @@ def test_candidate_that_no_gate_has_judged_is_not_decided_when_the_run_ends(open
     run = open_run()
     run.record_candidate(FP32)
     run.record_candidate(replace(STATIC, model=MODEL))
-    [fp32, static] = run.report(StageError("cancelled")).candidates
-    assert (fp32.status, static.status, static.reason) == (
-        "accepted", "not decided", "the run ended before the selection",
-    )  # fmt: skip
+    found = [(one.status, one.reason) for one in run.report(StageError("cancelled")).candidates]
+    assert found == [("accepted", "the reference"), ("not decided", "the run ended before the selection")]
 
 
 def test_candidates_with_a_file_that_nothing_speaks_against_are_raced() -> None:
@@ -206,7 +205,8 @@ def test_nothing_is_saved_beside_the_report_of_a_run_that_ended(open_run: Callab
 
 def test_new_home_is_readable_by_its_user_alone(tmp_path: Path) -> None:
     Home(tmp_path / "home").create()
-    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+    with locked(Home(tmp_path / "other").locks / "first"):
+        assert [folder.stat().st_mode & 0o777 for folder in tmp_path.iterdir()] == [0o700, 0o700]
 
 
 def test_environment_holds_the_versions_of_the_packages_that_the_project_asks_for() -> None:

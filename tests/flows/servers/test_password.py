@@ -81,7 +81,8 @@ def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_fl
         ask = partial(requests.post, f"{url}/flows/filter", json={}, timeout=60)
         assert requests.get(f"{url}/health", timeout=60).ok
         assert [ask().status_code, ask(auth=("gauntlet", "guessed")).status_code] == [401, 401]
-        hidden = {name: value for name, value in os.environ.items() if name not in ("PREFECT_API_URL", CLIENT)}
+        own = ("PREFECT_API_URL", CLIENT, "no_proxy", "NO_PROXY")
+        hidden = {name: value for name, value in os.environ.items() if name not in own} | {"http_proxy": "nobody:1"}
         done = subprocess.run(
             [sys.executable, "-c", FLOW, home.root], env=hidden, capture_output=True, text=True, check=False
         )

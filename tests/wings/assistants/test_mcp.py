@@ -34,11 +34,7 @@ def talked(folder: Path, talk: Talk) -> Any:
 
 def called(folder: Path, tool: str, **arguments: Any) -> tuple[bool, str]:
     """Call one tool; return whether it is an error, and its text."""
-
-    async def talk(client: Any) -> Any:
-        return await client.call_tool(tool, arguments)
-
-    result = talked(folder, talk)
+    result = talked(folder, lambda client: client.call_tool(tool, arguments))
     return result.is_error, result.content[0].text
 
 
@@ -50,10 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_tools_are_commands_with_their_words_and_hints(folder: Path) -> None:
-    async def talk(client: Any) -> Any:
-        return (await client.list_tools()).tools
-
-    tools = {tool.name: tool for tool in talked(folder, talk)}
+    tools = {tool.name: tool for tool in talked(folder, lambda client: client.list_tools()).tools}
     assert tools["show"].annotations.read_only_hint
     assert not tools["run"].annotations.read_only_hint
     assert tools["run"].input_schema["required"] == ["config"]

@@ -82,7 +82,7 @@ def test_words_of_a_call_are_those_of_the_command_line() -> None:
         ("run", {"config": "model.onnx", "trust": True}, "run: unknown argument 'trust'"),
         ("run", {"config": "model.onnx", "out": "x.onnx"}, "run: unknown argument 'out'"),
         ("run", {"config": "model.py:f"}, "run: config: code is run from the command line alone"),
-        ("validate", {"config": ["model.onnx"], "data": "a.py"}, "validate: data: code is run"),
+        ("validate", {"config": ["model.onnx"], "data": "a.PY"}, "validate: data: code is run"),
         ("inspect", {"model": "model.onnx", "graph": "graph.html"}, "inspect: unknown argument 'graph'"),
     ],
 )

@@ -126,10 +126,12 @@ def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -
         verify(packed)
 
 
-def test_added_and_missing_files_are_named(folder: Path) -> None:
+def test_missing_files_and_added_files_and_links_are_named(folder: Path) -> None:
     (folder / "extra.py").write_text("")
     (folder / "README.md").unlink()
-    assert {line.partition(":")[0] for line in verify(folder).damage} == {"extra.py", "README.md"}
+    for name in (links := {"signatures/private", "registered_model_meta"}):
+        (folder / name).symlink_to(__file__)
+    assert {line.partition(":")[0] for line in verify(folder).damage} == {"extra.py", "README.md", *links}
 
 
 def test_other_outputs_than_the_golden_ones_fail(folder: Path) -> None:

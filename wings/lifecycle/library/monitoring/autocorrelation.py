@@ -6,7 +6,8 @@ bet on a sample is divided by t. Where samples that are t apart are independent,
 fair games, one on every t-th sample.
 
 The autocorrelations come from mean squared differences at a lag, against those at longer lags. A lasting change adds
-to both alike, so it does not count as dependence, as it would against the variance.
+to both alike, so it does not count as dependence, as it would against the variance; but one that is newer than these
+lags adds more to the longer ones.
 """
 
 import numpy as np
@@ -23,18 +24,19 @@ WINDOW = 5.0
 """Lags that are summed, in autocorrelation times: more would add noise alone (Sokal's automatic window)."""
 
 
-def autocorrelation_times(values: Floats, *, first: float = 2.5, errors: float = 0.5) -> Floats:
+def autocorrelation_times(values: Floats, *, first: float = 2.5, errors: float = 0.5, delay: int = 0) -> Floats:
     """Return for each sample the autocorrelation time of those before it, at least 1, shape (n,).
 
     Args:
         values: shape (n, k), as k series of which the most dependent one counts.
         first: what the time is taken to be until it can be estimated.
         errors: standard errors by which an estimate is increased.
+        delay: samples before each that its estimate leaves out; 2 * `LAGS` leave out a change that is new.
     """
-    times, end = np.full(len(values), first), FIRST_SAMPLES
+    times, end = np.full(len(values), first), FIRST_SAMPLES + delay
     while end < len(values):
         following = end + min(end, RECENT) // 4
-        times[end:following] = _time(values[max(0, end - RECENT) : end], errors)
+        times[end:following] = _time(values[max(0, end - RECENT) : end - delay], errors)
         end = following
     return times
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
+from wings.lifecycle.library.monitoring.autocorrelation import LAGS, autocorrelation_times
 from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
@@ -31,10 +31,8 @@ def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) ->
 
     `times` are the losses' autocorrelation times, shape (n,), where they may depend on each other.
     """
-    stakes, weights = np.array(STAKES), 1 / np.broadcast_to(times, losses.shape)
-    return wealth(
-        lambda part: np.log1p(stakes * (losses[part][:, None] / bound - 1)) * weights[part, None], len(losses)
-    )
+    stakes, weights = np.array(STAKES), 1 / np.broadcast_to(times, losses.shape)[:, None]
+    return wealth(lambda part: np.log1p(stakes * (losses[part][:, None] / bound - 1)) * weights[part], len(losses))
 
 
 def labeled_wealth(losses: Floats, bound: float) -> Wealth:
@@ -49,7 +47,7 @@ def harm_wealth(losses: Floats, bound: float) -> Wealth:
     little: a bet gains by a factor of at most 1/bound.
     """
     means = losses[: len(losses) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(axis=1)
-    evidence = exceeds_wealth(means, bound, autocorrelation_times(means[:, None], first=1, errors=0))
+    evidence = exceeds_wealth(means, bound, autocorrelation_times(means[:, None], first=1, errors=0, delay=2 * LAGS))
     blocks = np.arange(1, len(losses) + 1) // BLOCK
     return replace(evidence, log=np.concatenate([[0.0], evidence.log])[blocks])
 

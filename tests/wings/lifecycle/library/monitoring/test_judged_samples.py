@@ -38,13 +38,8 @@ def labeled(one: MonitorHistory, losses: np.ndarray, delays_h: np.ndarray, now_h
     came = one.times / HOUR_S + delays_h
     order = np.argsort(came, kind="stable")
     order = order[came[order] <= now_h]
-    return replace(
-        one,
-        losses=losses[order].astype(float),
-        labels=np.zeros(len(order), np.int64),
-        labeled=order,
-        label_times=HOUR_S * came[order],
-    )
+    labels, times = np.zeros(len(order), np.int64), HOUR_S * came[order]
+    return replace(one, losses=losses[order].astype(float), labels=labels, labeled=order, label_times=times)
 
 
 def reference(wrong: np.ndarray) -> MonitoringReference:
@@ -90,8 +85,7 @@ def test_without_a_window_labels_are_judged_as_they_come() -> None:
 
 
 def test_request_with_a_time_in_the_future_makes_no_label_wait_for_it() -> None:
-    times = np.arange(100.0)
-    times[3] += 1000
+    times = np.arange(100.0) + 1000 * (np.arange(100) == 3)
     one = labeled(history(times), np.zeros(100), np.where(np.arange(100) == 3, np.inf, 1.0), 2000)
     assert len(judged_labels(one, 48, 102 * HOUR_S).labeled) == 99
 
@@ -127,6 +121,11 @@ def test_predictions_that_are_wrong_for_whole_users_are_no_harm(requests: int) -
     assert false == 0
     harmed = replace(one, losses=(np.random.default_rng(0).random(1600) < 0.5).astype(float))
     assert proves_harm(replace(harmed, losses=harmed.losses[:64], labeled=np.arange(64)), known)
+
+
+def test_new_risk_is_harm_before_it_looks_like_dependence() -> None:
+    losses = np.random.default_rng(0).random(760) < np.where(np.arange(760) < 360, 0.01, 0.8)
+    assert 360 < (harm_wealth(losses.astype(float), 0.08).first_above(0.0125) or 0) < 424
 
 
 NAMES = ("brightness", "predicted class", "confidence")
@@ -187,8 +186,7 @@ def test_samples_that_moved_far_are_not_estimated(confident_reference: Monitorin
 
 def test_labels_that_contradict_silence_the_estimate(confident_reference: MonitoringReference) -> None:
     features, right = draw(1, 2000)
-    labeled = np.arange(600)
-    agreeing = replace(confident_history(features), labeled=labeled, losses=(~right[:600]).astype(float))
+    agreeing = replace(confident_history(features), labeled=np.arange(600), losses=(~right[:600]).astype(float))
     assert look(confident_reference, agreeing).accuracy is not None
     drifted = replace(agreeing, losses=(np.arange(600) % 3 == 0).astype(float))  # the concept changed
     assert "labels of recent samples contradict it" in look(confident_reference, drifted).reason

@@ -4,21 +4,25 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx_text
 import pytest
 from graded_bundles import LABELS, make_bundle, samples
+from served_bundles import write_bundle
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.ragged import joined_samples
+from gauntlet.core.signature import signature_from_graph
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
 from gauntlet.targets.ort import OrtCpu
 from wings.lifecycle.library.promotion.quality import agreeing_outputs, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
-from wings.lifecycle.library.promotion.shadow_replay import gain_of, shadow_replay, target_of_session
+from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel, gain_of, shadow_replay, target_of_session
 
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 """The latency of these tests decides nothing."""
+MIXED = "m (float[n,4] x) => (float[n,4] y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +70,8 @@ def test_too_few_requests_do_not_promote_and_say_how_many_would_do(same: ReplayF
     assert f"about {needed} requests (--requests)" in str(check)
     accepting = QUICK.replace(unresolved="accept")
     assert failed(facts, accepting) == {}
-    lossy = pair_accuracies(np.ones(50, bool), np.arange(50) > 1)  # measured above the limit
-    assert failed(facts.replace(change=lossy), accepting)
+    above_the_limit = pair_accuracies(np.ones(50, bool), np.arange(50) > 1)
+    assert failed(facts.replace(change=above_the_limit), accepting)
 
 
 def test_without_labels_the_champion_is_right(champion: Bundle) -> None:
@@ -104,16 +108,14 @@ def test_latency_has_three_verdicts(same: ReplayFacts, low: float, high: float, 
     if verdict == "not resolved":
         assert "--rounds 14" in str(checks[-1])
         assert not replay_checks(facts, limits.replace(unresolved="accept"))[1].blocks
-        above = facts.replace(slowdown=0.06)
-        assert replay_checks(above, limits.replace(unresolved="accept"))[-1].blocks
+        assert replay_checks(facts.replace(slowdown=0.06), limits.replace(unresolved="accept"))[-1].blocks
 
 
 def test_outputs_without_a_meaning_agree_up_to_little_noise() -> None:
     rng = np.random.default_rng(0)
     before = {"y": rng.standard_normal((5, 100)), "n": np.arange(5)}
     after = {"y": before["y"].copy(), "n": np.array([0, 1, 2, 3, 9])}
-    after["y"][0] += 0.01
-    after["y"][1] += 1.0
+    after["y"][:2] += [[0.01], [1.0]]
     after["y"][2, 0] = np.nan
     assert agreeing_outputs(before, after).tolist() == [True, False, False, True, False]
     with pytest.raises(ConfigError, match="'n' of the champion is missing"):
@@ -126,13 +128,21 @@ def test_lists_of_another_length_do_not_agree() -> None:
     assert agreeing_outputs({"y": before}, {"y": after}).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    "target", [OrtCpu(), OrtCpu(threads=1), OrtCpu(level="extended", arena=False), OrtCpu(spinning=False)]
-)
-def test_session_of_a_contract_is_opened_as_it_won(target: OrtCpu) -> None:
-    again = target_of_session(target.session_options(1))
-    assert again.replace(threads=None) == target.replace(threads=None)
-    assert again.threads == 1
+OTHER = OrtCpu(threads=2, memory_pattern=False, inter_op_threads=1, config_entries={"session.dynamic_block_base": "4"})
+TARGETS = (OrtCpu(), OrtCpu(threads=1), OrtCpu(level="extended", arena=False), OrtCpu(spinning=False), OTHER)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_session_of_a_contract_is_opened_as_it_won(target: OrtCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wings.lifecycle.library.promotion.shadow_replay.usable_threads", lambda: 8)
+    assert target_of_session(target.session_options(4)) == target.replace(threads=target.threads or 4)
+
+
+def test_requests_are_replayed_one_by_one_as_a_model_that_mixes_them_is_served(tmp_path: Path) -> None:
+    proto, x = onnx_text.model(MIXED), np.tile(np.array([[0.7], [1e4]], np.float32), (8, 4))
+    folder = write_bundle(tmp_path / "b", proto.SerializeToString(), signature_from_graph(proto), {"x": x}, name="m")
+    model = ReplayedModel.prepare(Bundle.open(folder), ArrayRequests("recorded.npz", {"x": x}), tmp_path)
+    assert model.outputs(tmp_path, 1, 60.0)["y"][0] == pytest.approx(0.7, rel=0.01)  # 0 beside the other
 
 
 @pytest.mark.slow
@@ -143,8 +153,7 @@ def test_challenger_must_be_proven_better_where_it_is_asked_to_be(champion: Bund
     assert failed(won) == {}
     check = gain_check(gain_of(champion, better, requests(20), tmp_path, QUICK), "new.npz")
     assert check.blocks
-    needed = re.search(r"about (\d+) requests would settle it", str(check))
-    assert int(needed[1]) > 20
+    assert int(re.search(r"about (\d+) requests would settle it", str(check))[1]) > 20
 
 
 def test_challenger_that_is_as_good_or_worse_has_not_won(champion: Bundle, tmp_path: Path) -> None:
@@ -156,14 +165,5 @@ def test_challenger_that_is_as_good_or_worse_has_not_won(champion: Bundle, tmp_p
 
 
 def test_gain_without_labels_is_refused(champion: Bundle, tmp_path: Path) -> None:
-    x, _ = samples(10)
     with pytest.raises(ConfigError, match=r"new\.npz: a gain can only be proven on labeled requests"):
-        gain_of(champion, champion, ArrayRequests("new.npz", {"x": x}), tmp_path, QUICK)
-
-
-def test_target_is_the_same_when_read_from_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wings.lifecycle.library.promotion.shadow_replay.usable_threads", lambda: 8)
-    block = {"session.dynamic_block_base": "4"}
-    changed = OrtCpu(threads=2, memory_pattern=False, config_entries=block, inter_op_threads=1)
-    for target in (changed, OrtCpu(threads=4)):
-        assert target_of_session(target.session_options(4)) == target
+        gain_of(champion, champion, ArrayRequests("new.npz", {"x": samples(10)[0]}), tmp_path, QUICK)
