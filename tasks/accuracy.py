@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import onnx
@@ -12,7 +13,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
 from gauntlet.core.frozen import Number
-from gauntlet.core.kinds import required
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -28,7 +29,6 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks, case_noise_check, class_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, Flip, compare_accuracy
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.prediction_sheet import store_drawing
 from gauntlet.problems.sequence_comparison import SequenceComparison, compare_sequence, sequence_checks
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
@@ -174,7 +174,9 @@ def _drawings(
     before, after = problem.predictions_of(dict(reference.test_outputs)), problem.predictions_of(outputs)
     if truth is None or before is None or after is None:
         return {}
-    return store_drawing(workspace, problem, split, truth, {"FP32 model": before, "this candidate": after})
+    predictions = {"FP32 model": before, "this candidate": after}
+    drawn = (draw(workspace, problem, split, truth, predictions) for draw in kinds("sheet").values())
+    return dict(chain.from_iterable(each.items() for each in drawn))
 
 
 def _calibration(

@@ -30,6 +30,8 @@ MIN_WIDTH = 320
 """Pixels; smaller images are enlarged by a whole factor, so that their pixels stay visible."""
 MAX_CHARACTERS = 200
 INK, PAPER = (20, 20, 20), (245, 245, 245)
+DRAWINGS = "drawings"
+"""Name of the artifact of a stage that draws predictions."""
 
 
 def enlarged(pixels: Array) -> tuple[Array, int]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
-from gauntlet.problems.prediction_sheet import DRAWINGS
+from gauntlet.problems.prediction import DRAWINGS
 from gauntlet.reporting import latency_table, scores, timeline
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting.drawing import drawn

@@ -23,7 +23,6 @@ from gauntlet.metrics.fit_verdict import judge_fit
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.prediction_sheet import store_drawing
 from tasks.evaluate.facts import (
     MAX_CLASSES,
     EvaluateConfig,
@@ -82,7 +81,8 @@ def evaluate(
     artifacts: dict[str, Artifact] = {}
     if splits and "test" in splits:
         split = read_split(workspace.path(splits["test"]))
-        artifacts = store_drawing(workspace, problem, split, stored["test_labels"], {"prediction": stored["test"]})
+        for draw in kinds("sheet").values():
+            artifacts |= draw(workspace, problem, split, stored["test_labels"], {"prediction": stored["test"]})
     fit = _labels_check(problem, stored["test"], stored["test_labels"])
     if is_classification:
         if config.folds is not None:

@@ -13,7 +13,6 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
-from gauntlet.problems.prediction_sheet import CELL_WIDTH, GAP
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 
 Keep = Callable[..., tuple[Workspace, Artifact]]
@@ -80,8 +79,9 @@ def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) 
 
 
 def test_accuracy_stores_a_drawing_of_both_models_predictions(trained, judge) -> None:
+    sheet = pytest.importorskip("wings.drawings.prediction_sheet")
     drawn = judge(trained.proto()).artifacts["drawings"]
-    assert Image.open(trained.store.path(drawn)).width == GAP + 3 * (CELL_WIDTH + GAP)
+    assert Image.open(trained.store.path(drawn)).width == sheet.GAP + 3 * (sheet.CELL_WIDTH + sheet.GAP)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

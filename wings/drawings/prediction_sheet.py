@@ -12,7 +12,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split
 from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.problems.base import Floats, Problem
-from gauntlet.problems.prediction import INK, PAPER
+from gauntlet.problems.prediction import DRAWINGS, INK, PAPER
 
 WORST, TYPICAL = 2, 2
 """Samples that are drawn: those with the largest loss, and those in the middle."""
@@ -22,8 +22,6 @@ GAP = 8
 TITLE_SIZE = 18
 JPEG_QUALITY = 88
 TRUTH = "truth"
-DRAWINGS = "drawings"
-"""Name of the artifact of a stage that draws predictions."""
 
 
 def draw_predictions(

@@ -11,8 +11,8 @@ from gauntlet.core.signature import BoxDecoding, HogFeatures, Preprocessing, Sig
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.problems import problem_of
-from gauntlet.problems.prediction import PAPER
-from gauntlet.problems.prediction_sheet import CELL_WIDTH, DRAWINGS, GAP, TITLE_SIZE, draw_predictions, store_drawing
+from gauntlet.problems.prediction import DRAWINGS, PAPER
+from wings.drawings.prediction_sheet import CELL_WIDTH, GAP, TITLE_SIZE, draw_predictions, store_drawing
 
 HOW = Preprocessing(height=32, width=32, scale=1 / 255, mean=(0.5,) * 3, std=(0.5,) * 3)
 COUNT = 12
