@@ -156,12 +156,11 @@ def _score(value: float, metric: str) -> str:
 
 def _interval(value: float, count: Any, metric: str) -> str:
     """Return the 95 % interval of an accuracy on so many images (Wilson, JASA 22, 1927)."""
-    from scipy.stats import binomtest
-
     if metric != "accuracy" or not isinstance(count, int) or not count:
         return ""
-    interval = binomtest(round(value * count), count).proportion_ci(method="wilson")
-    return f"{percent(interval.low)} to {percent(interval.high)}"
+    share, squared = round(value * count) / count, 1.959964**2
+    center, half = share + squared / 2 / count, math.sqrt(squared * (share * (1 - share) + squared / 4 / count) / count)
+    return " to ".join(percent(abs(end) / (1 + squared / count)) for end in (center - half, center + half))
 
 
 def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
