@@ -29,6 +29,8 @@ from tasks.numerics.amplified_rounding import allow_rounding, amplified_rounding
 ERROR = "numerics.max_rel_error"
 TIED = "bring trained weights, and samples of the model's own task; if the selection may differ, set {check}"
 
+ROUNDING = "which is rounding", "no float32 file is closer; if the difference is acceptable, set {check}"
+
 
 class NumericsConfig(Tolerances):
     """Tolerances on the difference between the ONNX model and its framework model."""
@@ -69,10 +71,11 @@ def numerics(config: Tolerances, workspace: Workspace, *, model: Artifact, golde
             cases, comparison, chance = without_ties(config, path, cases, comparison, passes)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks) and not chance:
-        found = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
-        divergence = next(filter(None, found), None)
-        as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference)
-        cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
+        cause = ROUNDING
+        if not _is_rounding(comparison, rounding):
+            found = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
+            divergence, as_written = next(filter(None, found), None), _is_right_as_written(config, path, reference)
+            cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]
     checks = [_with_cause(check, chance, TIED) for check in checks] if chance else checks
     facts = NumericsFacts(
