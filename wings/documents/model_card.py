@@ -18,7 +18,7 @@ from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.provenance import evaluation, gates_of, lineage, winner_of
 from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
-from gauntlet.reporting.text_format import percent
+from gauntlet.reporting.text_format import percent, size
 
 MAX_CLASSES = 10
 """In the table of classes: those with the least recall."""
@@ -66,7 +66,7 @@ def _template() -> Any:
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
     environment.trim_blocks = environment.lstrip_blocks = environment.keep_trailing_newline = True
-    environment.filters.update(cell=_cell, percent=percent, table=_table)
+    environment.filters.update(cell=_cell, percent=percent, size=size, table=_table)
     return environment.get_template("model_card.md.j2")
 
 
