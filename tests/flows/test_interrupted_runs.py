@@ -1,9 +1,12 @@
 """What was measured stays when a run is killed, is cancelled twice, loses Prefect's server, or meets a full disk."""
 
+import asyncio
+import gc
 import json
 import signal
 import subprocess
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +23,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from configs.schema import PipelineConfig
-from flows.local_run import using_server
+from flows.local_run import using_server, wait_for_prefect_events
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
@@ -201,3 +204,15 @@ def assert_closed(killed: Path) -> None:
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
     assert state.type.value == "CRASHED"
+
+
+def test_what_prefect_still_sends_is_waited_for_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.local_run.responds", lambda _: True)
+
+    async def cell() -> None:
+        wait_for_prefect_events("http://127.0.0.1:9/api", None)
+
+    with warnings.catch_warnings(record=True) as said:
+        asyncio.run(cell())
+        gc.collect()
+    assert not [str(warning.message) for warning in said if "never awaited" in str(warning.message)]
