@@ -163,7 +163,7 @@ def _explain(problem: Any) -> str:
     """Return one of pydantic's errors as key, value, and allowed values."""
     location = [part for part in problem["loc"] if part != "function-after"]
     model, key = _walk(location)
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list, such as [a, b]")
     if problem["type"] == "extra_forbidden" and model is not None:
         allowed = [*model.model_fields]
         if gone := removed(f"shipping.{key}"):

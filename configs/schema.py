@@ -52,8 +52,7 @@ class TrackingConfig(Frozen):
 
     everyday: ClassVar = {"uri": "http://mlflow.example.com:5000"}
     uri: str | None = Field(
-        None,
-        description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home",
+        None, description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home"
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
     rejected_files: bool = Field(True, description="also send the files of candidates that were not accepted")
@@ -97,13 +96,10 @@ class PipelineConfig(Frozen):
     )
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")
     extra_samples: tuple[Path, ...] = Field(
-        (),
-        description="`.npz` files of labeled, preprocessed samples for training, validation and calibration",
+        (), description="`.npz` files of labeled, preprocessed samples for training, validation and calibration"
     )
     max_near_duplicates: int | None = Field(
-        None,
-        ge=0,
-        description="near copies of test images in other splits; by default, any is a warning",
+        None, ge=0, description="near copies of test images in other splits; by default, any is a warning"
     )
     train: TrainConfig = Field(default_factory=lambda: {"kind": DEFAULT_TRAINING}, validate_default=True)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)

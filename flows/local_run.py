@@ -9,6 +9,7 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,8 +127,8 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
     if lost:  # nobody takes them, and each one would be tried again for seconds
         for service in (APILogWorker.instance(), EventsWorker.instance()):
             service._queue.queue.clear()
-    for worker in (APILogWorker, EventsWorker):
-        worker.drain_all(timeout=SETTLE_TIMEOUT_S)
+    with ThreadPoolExecutor() as pool:  # in a notebook's thread, Prefect would only return something to await
+        wait([pool.submit(worker.drain_all, timeout=SETTLE_TIMEOUT_S) for worker in (APILogWorker, EventsWorker)])
     if folder is None or lost:
         return
     events = list(Journal(folder / "journal.jsonl"))

@@ -167,12 +167,7 @@ class Line:
         return (*self.place, next(self._count))
 
     def _run(
-        self,
-        function: Callable[..., Report[Any]],
-        config: Any,
-        inputs: Mapping[str, Any],
-        *,
-        made: str | None = None,
+        self, function: Callable[..., Report[Any]], config: Any, inputs: Mapping[str, Any], *, made: str | None = None
     ) -> Report[Any]:
         """Run the two nodes of a stage; `made` is the artifact that is the candidate's file."""
         run, stage, place = self.run, function.__name__, self._next_place()

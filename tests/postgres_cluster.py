@@ -37,10 +37,8 @@ def write_certificate(folder: Path, address: str) -> None:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    now, issuer = (
-        datetime.now(UTC),
-        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"CA {secrets.token_hex(4)}")]),
-    )
+    now = datetime.now(UTC)
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"CA {secrets.token_hex(4)}")])
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address)])
     alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])

@@ -5,8 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
-from functools import cache
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -18,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from gauntlet.core.kinds import kinds
 from gauntlet.core.shipping import shipping_stages
-from gauntlet.core.user_code import imported_modules
+from gauntlet.core.user_code import imported_modules, installed_packages
 
 PROJECT = Path(__file__).parents[1]
 FLOORS = ("flows", "configs", "frameworks", "tasks", "serving", "gauntlet", "wings")
@@ -131,19 +129,13 @@ def test_stage_bears_the_name_of_its_module() -> None:
         assert f"from tasks.{name} import" in FLOW
 
 
-@cache
-def distributions() -> Mapping[str, list[str]]:
-    """Return the distributions that bring each top-level module; to read them all takes a second."""
-    return metadata.packages_distributions()
-
-
 def undeclared(source: bytes) -> set[str]:
     """Return the packages that a source imports and that pyproject.toml does not name."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     lines = chain(project["dependencies"], *project["optional-dependencies"].values())
     declared = {canonicalize_name(Requirement(line).name) for line in lines}
     tops = {module.partition(".")[0] for module in imported_modules(source)}
-    brought = distributions()
+    brought = installed_packages()
     others = tops - sys.stdlib_module_names - {*FLOORS} - NOT_DECLARED.keys()
     return {top for top in others if not declared & {canonicalize_name(name) for name in brought.get(top, [top])}}
 

@@ -36,7 +36,8 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
     verdict = f"{report.winner or report.verdict.capitalize()}: {report.reason}".partition("\n")[0]
     create_markdown_artifact(key="gate-report", markdown=summary, description=verdict)
     if report.candidates:
-        create_table_artifact(key="candidates", table=[_row(c) for c in report.candidates], description=report.reason)
+        rows = [_row(candidate, report.winner) for candidate in report.candidates]
+        create_table_artifact(key="candidates", table=rows, description=report.reason)
     url = report.links.get(MLFLOW_RUN)
     if url:
         about = "Metrics, files and models of this run"
@@ -46,7 +47,7 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
         create_link_artifact(key="mlflow-candidates", link=charts, link_text=text, description=about)
 
 
-def _row(candidate: CandidateEntry) -> dict[str, Any]:
+def _row(candidate: CandidateEntry, winner: str | None) -> dict[str, Any]:
     accuracy = candidate.accuracy
     speedups = {
         f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
@@ -54,7 +55,7 @@ def _row(candidate: CandidateEntry) -> dict[str, Any]:
     }
     return {
         "candidate": candidate.name,
-        "status": candidate.status,
+        "status": "winner" if candidate.name == winner else candidate.status,
         "accuracy": None if accuracy is None or math.isnan(accuracy) else round(accuracy, 4),
         "size": size(candidate.size_bytes),
         **speedups,

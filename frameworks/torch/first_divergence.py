@@ -40,7 +40,7 @@ def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
             max_normalized_error(value, t) for t in (own, *golden.module_outputs.values()) if t.shape == value.shape
         ]
         if not errors or not min(errors) <= limit:
-            error = f"relative error {errors[0]:.3g}" if errors else f"shape {value.shape}, not {own.shape}"
+            error = f"relative error {min(errors):.3g}" if errors else f"shape {value.shape}, not {own.shape}"
             return f"'{name}' ({nodes[name].op_type}, module '{matches[name]}', {error})"
     return None
 

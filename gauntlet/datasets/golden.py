@@ -105,11 +105,7 @@ def record_golden(
 
 
 def golden_cases(
-    predict: Predict,
-    test: Split,
-    *,
-    sizes: Mapping[str, NamedArrays] | None = None,
-    observed_values_only: bool = False,
+    predict: Predict, test: Split, *, sizes: Mapping[str, NamedArrays] | None = None, observed_values_only: bool = False
 ) -> dict[str, GoldenCase]:
     """Return the outputs of the source model for some real and some random inputs.
 

@@ -37,15 +37,10 @@ class Tolerances(Frozen):
     """Limits on the difference between a model's outputs and expected ones."""
 
     max_rel_error: float = Field(
-        1e-4,
-        ge=0,
-        description="largest difference of a float output over its range, or a tenth of its magnitude",
+        1e-4, ge=0, description="largest difference of a float output over its range, or a tenth of its magnitude"
     )
     min_top1_agreement: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="share of samples with the same best class, or equal integers, booleans or strings",
+        1.0, ge=0, le=1, description="share of samples with the same best class, or equal integers, booleans or strings"
     )
     batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="batch sizes to compare at")
     samples: int = Field(32, ge=8, description="real samples to compare; also the number of random ones")

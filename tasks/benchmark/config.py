@@ -55,15 +55,12 @@ class BenchmarkConfig(Frozen):
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="widens both ends of intervals: two races differ")
     early_stopping: bool = Field(True, description="stop candidates proven slower, and clear races halfway")
     targets: tuple[Target, ...] = Field(
-        (OrtCpu(),),
-        min_length=1,
-        description="names from `gauntlet targets`, or kinds with options; first ort-cpu",
+        (OrtCpu(),), min_length=1, description="names from `gauntlet targets`, or kinds with options; first ort-cpu"
     )
     deploy_targets: Annotated[
         tuple[str, ...], BeforeValidator(_require_list, json_schema_input_type=tuple[str, ...] | Literal["auto"])
     ] = Field(
-        (),
-        description="other `targets` on which candidates race, too; auto: the installed runtimes for this processor",
+        (), description="other `targets` on which candidates race, too; auto: the installed runtimes for this processor"
     )
     session_variants: tuple[OrtCpu, ...] | None = Field(
         None,
@@ -71,9 +68,7 @@ class BenchmarkConfig(Frozen):
         "one thread where a call takes less than 1 ms",
     )
     remote_timeout_s: float = Field(
-        3600,
-        gt=0,
-        description="time limit of a race on another machine (`on`), waiting included",
+        3600, gt=0, description="time limit of a race on another machine (`on`), waiting included"
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")

@@ -32,11 +32,7 @@ def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, accuracy: 
 
 
 def race_on_target(
-    target: BaseTarget,
-    examiner: TargetExaminer,
-    reference: Entry,
-    resolution: float,
-    on_round: Callable[[int], None],
+    target: BaseTarget, examiner: TargetExaminer, reference: Entry, resolution: float, on_round: Callable[[int], None]
 ) -> tuple[tuple[ModelOnTarget, ...], RaceTable | None]:
     """Race the candidates on one target against the reference of all targets, which runs twice for an A/A control.
 

@@ -57,11 +57,11 @@ def cross_validate(
 
 def summarize(accuracies: list[float], images: int) -> CrossValidation:
     """Return mean and interval: the parts' trainings overlap, which widens it (Nadeau and Bengio, 2003)."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     folds, mean = len(accuracies), float(np.mean(accuracies))
     error = math.sqrt((1 / folds + 1 / (folds - 1)) * float(np.var(accuracies, ddof=1)))
-    half = float(t.ppf(0.975, folds - 1)) * error
+    half = float(stdtrit(folds - 1, 0.975)) * error
     low, high = max(0.0, mean - half), min(1.0, mean + half)
     return CrossValidation(accuracies=tuple(accuracies), mean=mean, low=low, high=high, images=images)
 

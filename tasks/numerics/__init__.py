@@ -35,6 +35,7 @@ ERROR, DIFFERENT = "numerics.max_rel_error", "numerics.different_samples"
 BATCH, BY_CHANCE = 64, 0.001
 """Share of the test samples whose close scores, or values at a threshold, rounding may decide."""
 TIED = "bring trained weights, and samples of the model's own task; if the selection may differ, set {check}"
+ROUNDING = "which is rounding", "no float32 file is closer; if the difference is acceptable, set {check}"
 
 
 class NumericsConfig(Tolerances):
@@ -78,10 +79,11 @@ def numerics(
             cases, comparison, chance = without_ties(config, path, cases, comparison, passes)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks) and not chance:
-        divergences = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
-        divergence = next(filter(None, divergences), None)
-        as_written = not _is_rounding(comparison, rounding) and _is_right_as_written(config, path, reference)
-        cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
+        cause = ROUNDING
+        if not _is_rounding(comparison, rounding):
+            located = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
+            divergence, as_written = next(filter(None, located), None), _is_right_as_written(config, path, reference)
+            cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
         checks = [_with_cause(check, *cause) for check in checks]
     checks = [_with_cause(check, chance, TIED) for check in checks] if chance else checks
     if test is not None and all(check.passed for check in checks):

@@ -90,12 +90,7 @@ class ChainState(Frozen):
 
 
 def try_pending_passes(
-    folder: Path,
-    golden: Path,
-    numerics: Tolerances,
-    max_slowdown: float,
-    timeout_s: float,
-    ends_at: float = math.inf,
+    folder: Path, golden: Path, numerics: Tolerances, max_slowdown: float, timeout_s: float, ends_at: float = math.inf
 ) -> None:
     """Try the pending passes in order, and record each; behind `ends_at`, by `time.monotonic`, begin no further one.
 

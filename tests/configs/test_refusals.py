@@ -120,6 +120,7 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
     [
         ({"train": {"epochs": 0}}, "train.epochs: 0: input should be greater than or equal to 1"),
         ({"train": {"architecture": "vgg"}}, "architecture: 'vgg': unknown architecture; did you mean vgg19"),
+        ({"operator_libraries": "ops.so"}, "operator_libraries: 'ops.so': input should be a list, such as [a, b]"),
         ({"numerics": {"batch_sizes": [1, 0]}}, "numerics.batch_sizes.1: 0: input should be greater than 0"),
         ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
         ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'python', 'chain'"),

@@ -1,9 +1,12 @@
 """What was measured stays when a run is killed, is cancelled twice, loses Prefect's server, or meets a full disk."""
 
+import asyncio
 import json
 import signal
 import subprocess
 import time
+import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +23,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from configs.schema import PipelineConfig
-from flows.local_run import using_server
+from flows.local_run import using_server, wait_for_prefect_events
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
@@ -35,10 +38,8 @@ OWN_SERVER = {"PREFECT_API_URL": "", "PREFECT_CLIENT_MAX_RETRIES": "1"}
 
 def in_mlflow(run: Path) -> dict[str, MlflowRun]:
     """Return what MLflow has of a run: its parent, and its candidates by name."""
-    client, known = (
-        MlflowClient(f"sqlite:///{run.parents[1] / 'mlflow.db'}"),
-        json.loads((run / "sent.json").read_text()),
-    )
+    client = MlflowClient(f"sqlite:///{run.parents[1] / 'mlflow.db'}")
+    known = json.loads((run / "sent.json").read_text())
     return {name: client.get_run(run_id) for name, run_id in known["runs"].items()}
 
 
@@ -201,3 +202,11 @@ def assert_closed(killed: Path) -> None:
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
     assert state.type.value == "CRASHED"
+
+
+def test_what_prefect_still_sends_is_waited_for_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.local_run.responds", lambda _: True)
+    with warnings.catch_warnings(record=True) as said, closing(asyncio.new_event_loop()) as loop:
+        loop.call_soon(wait_for_prefect_events, "http://127.0.0.1:9/api", None)
+        loop.run_until_complete(asyncio.sleep(0))
+    assert not [str(warning.message) for warning in said]

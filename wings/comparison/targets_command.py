@@ -39,7 +39,7 @@ def show_targets(options: argparse.Namespace) -> int:
     for target, why in zip(targets, reasons, strict=True):
         grouped.setdefault(why, []).append(target)
     for why, alike in grouped.items():
-        word = "[green]yes[/]" if why is None else f"no: {plain(why)}"
+        word = "\n".join("[green]yes[/]" for _ in alike) if why is None else f"no: {plain(why)}"
         names, precisions = "\n".join(t.name for t in alike), "\n".join(t.declared_precision for t in alike)
         table.add_row(names, precisions, word, style="" if why is None else "dim")
     console.print(table)

@@ -18,7 +18,7 @@ from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.provenance import evaluation, gates_of, lineage, winner_of
 from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
-from gauntlet.reporting.text_format import percent
+from gauntlet.reporting.text_format import percent, size
 
 MAX_CLASSES = 10
 """In the table of classes: those with the least recall."""
@@ -66,7 +66,7 @@ def _template() -> Any:
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
     environment.trim_blocks = environment.lstrip_blocks = environment.keep_trailing_newline = True
-    environment.filters.update(cell=_cell, percent=percent, table=_table)
+    environment.filters.update(cell=_cell, percent=percent, size=size, table=_table)
     return environment.get_template("model_card.md.j2")
 
 
@@ -156,12 +156,11 @@ def _score(value: float, metric: str) -> str:
 
 def _interval(value: float, count: Any, metric: str) -> str:
     """Return the 95 % interval of an accuracy on so many images (Wilson, JASA 22, 1927)."""
-    from scipy.stats import binomtest
-
     if metric != "accuracy" or not isinstance(count, int) or not count:
         return ""
-    interval = binomtest(round(value * count), count).proportion_ci(method="wilson")
-    return f"{percent(interval.low)} to {percent(interval.high)}"
+    share, squared = round(value * count) / count, 1.959964**2
+    center, half = share + squared / 2 / count, math.sqrt(squared * (share * (1 - share) + squared / 4 / count) / count)
+    return " to ".join(percent(abs(end) / (1 + squared / count)) for end in (center - half, center + half))
 
 
 def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:

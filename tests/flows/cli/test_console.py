@@ -13,6 +13,7 @@ from rich.progress import Progress
 from flows.cli.console import Lines, candidates_table, print_report, reasons
 from flows.cli.report_tables import latency_table
 from flows.record.home import Home
+from flows.record.prefect_artifacts import _row
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
@@ -129,6 +130,7 @@ def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport,
     candidates = tuple(c.replace(target=places.get(c.name)) for c in report.candidates)
     cells = [str(cell) for cell in candidates_table(report.replace(candidates=candidates), width).columns[1].cells]
     assert cells == ["reference\non ort-cpu", "rejected", "rejected", "winner\non openvino-f32", "rejected"]
+    assert [_row(c, report.winner)["status"] for c in report.candidates].count("winner") == 1  # on Prefect's page, too
 
 
 def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(

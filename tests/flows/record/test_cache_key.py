@@ -1,14 +1,15 @@
 """Two pieces of work are the same exactly when nothing that could change their result differs."""
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, packages_distributions
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.record.cache_key import _read, cache_key, canonical_json, code_digests
+from flows.record.cache_key import OUR_PACKAGES, _read, cache_key, canonical_json, code_digests, imports_in
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.user_code import imported_modules, installed_packages
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import accuracy
 from tasks.data import data
@@ -94,12 +95,8 @@ def test_canonical_refuses_what_has_no_content() -> None:
 
 def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> None:
     code = code_digests(train.__module__, TorchTraining.__module__)
-    assert {
-        "tasks.train",
-        "frameworks.torch.classifier_training",
-        "frameworks.torch.network",
-        "gauntlet.datasets.golden",
-    } <= set(code["code"])
+    ours = {"tasks.train", "frameworks.torch.network", "gauntlet.datasets.golden", TorchTraining.__module__}
+    assert ours <= set(code["code"])
     assert {"torch", "torchvision", "numpy"} <= set(code["packages"])
     assert "tasks.quantize" not in code["code"]
     assert "torch" not in code_digests(quantize.__module__)["packages"]
@@ -114,6 +111,14 @@ def test_code_of_a_stage_holds_what_it_finds_by_entry_points(monkeypatch: pytest
     monkeypatch.setattr("flows.record.cache_key._read", uncached[1])
     assert "pyyaml" in uncached[0](quantize.__module__)["packages"]
     assert "pyyaml" not in uncached[0]("tasks.numerics")["packages"]
+
+
+def test_what_is_read_for_a_key_is_what_python_reads() -> None:  # whose parser a run would wait for
+    project = Path(__file__).parents[3]
+    for path in (path for name in OUR_PACKAGES for path in (project / name).rglob("*.py")):
+        assert imports_in(path.read_text()) == imported_modules(path.read_bytes()), path
+    known = packages_distributions()
+    assert {name: {*brought} for name, brought in installed_packages().items()} == {n: {*known[n]} for n in known}
 
 
 def test_packages_of_the_export_hold_what_the_dynamo_exporter_translates_with() -> None:

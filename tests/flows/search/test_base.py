@@ -75,13 +75,7 @@ def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home
     assert report.verdict == "passed", report.reason
     found = {c.name: c for c in report.candidates}
     parents = {name: entry.parent for name, entry in found.items()}
-    assert parents == {
-        "fp32": None,
-        "mine": "fp32",
-        "ort-basic": "fp32",
-        "static-u8s8": "mine",
-        "dynamic-s8": "mine",
-    }
+    assert parents == {"fp32": None, "mine": "fp32", "ort-basic": "fp32", "static-u8s8": "mine", "dynamic-s8": "mine"}
     assert "of quantize_budget_s, 0 s, are used, and graph passes have 0 s of it" in found["ort-basic"].reason
     for name in ("mine", "static-u8s8"):
         assert operators(report, home, name).count("Neg") == 2, found[name].reason

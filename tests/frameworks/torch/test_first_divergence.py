@@ -19,17 +19,14 @@ from frameworks.torch.first_divergence import module_path
         ("/features/features.3/block/block.1/Conv_output_0", "features.3.block.1"),
         ("/a/ab/Conv_output_0", "a.ab"),
         ("/fc/MatMul_output_12", "fc"),
+        *(
+            (name, None)
+            for name in ("logits", "onnx::Conv_193", "", "/Relu_output_0", "conv1/Conv_output_0", "/conv1/x")
+        ),
     ],
 )
-def test_module_path_is_the_sources_when_the_exporter_named_the_tensor(tensor: str, path: str) -> None:
+def test_module_path_is_the_sources_when_the_exporter_named_the_tensor(tensor: str, path: str | None) -> None:
     assert module_path(tensor) == path
-
-
-@pytest.mark.parametrize(
-    "tensor", ["logits", "onnx::Conv_193", "", "/Relu_output_0", "conv1/Conv_output_0", "/conv1/x"]
-)
-def test_module_path_is_none_when_no_module_is_named(tensor: str) -> None:
-    assert module_path(tensor) is None
 
 
 @pytest.mark.slow

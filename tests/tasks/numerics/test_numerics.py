@@ -136,6 +136,7 @@ def test_numerics_fail_when_the_limit_is_tighter_than_rounding(trained, compare:
     report = compare(trained.proto(), max_rel_error=0)
     assert "max_rel_error" in failed(report)
     assert all(0 < check.value < 1e-5 for check in report.failures)
+    assert "of its range; which is rounding. Fix: no float32 file is closer" in str(report.failures[0])
 
 
 def test_numerics_name_the_worst_sample_when_one_output_is_wrong(trained, compare: Compare) -> None:

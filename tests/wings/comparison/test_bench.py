@@ -250,12 +250,12 @@ def test_installation_of_an_unknown_environment_is_refused(tmp_path: Path) -> No
 
 
 def test_targets_are_a_table_with_a_reason_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-openvino-f32")))
+    few = (OrtCpu(), OrtCpu(threads=1), *map(by_name, ("openvino-bf16", "ort-openvino-f32")))
     monkeypatch.setattr(targets_command, "default_targets", lambda: few)
     done = called(tmp_path, "targets")
     assert done.returncode == 0
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert "yes" in lines["ort-cpu"]
+    assert "yes" in lines["ort-cpu"] and "yes" in lines["ort-cpu-1t"]
     assert "no: its environment is not installed; install it with: gauntlet targets install" in lines["openvino-bf16"]
     assert "openvino" in lines["ort-openvino-f32"]  # the rest of the same reason, which is told once
     assert done.stdout.count("no: ") == 1

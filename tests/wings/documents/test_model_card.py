@@ -26,7 +26,7 @@ from wings.documents.mlflow_flavor import ScoringModel
 from wings.documents.model_card import model_card
 from wings.verification.library.verification import verify
 
-MODEL = Artifact(name="model.onnx", sha256="0" * 64, size_bytes=1_500_000, path="00/model.onnx")
+MODEL = Artifact(name="model.onnx", sha256="0" * 64, size_bytes=2800, path="00/model.onnx")
 IMAGE = TensorSpec(name="input", dtype="float32", shape=("batch", 1, 8, 8))
 SCORES = TensorSpec(name="logits", dtype="float32", shape=("batch", 2))
 SECTIONS = (
@@ -103,6 +103,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
     _, body = parts(model_card(contract(), report()))
     assert [line[3:] for line in body.splitlines() if line.startswith("## ")] == list(SECTIONS)
     for line in (
+        "| size | 2.8 kB |",
         "| accuracy | 98.9 % | 96.4 % to 99.7 % |",
         "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",
         "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",

@@ -54,7 +54,7 @@ FAULTS = {
         ["'z' has the shape (1, 20)", "'tail'"],
         "--fix",
     ),
-    faulty_models.unregistered_operator: ("unregistered_operator", "error", ["my.company::Sparkle"], "register"),
+    faulty_models.unregistered_operator: ("unregistered_operator", "error", ["my.company::Sparkle"], "libraries"),
     faulty_models.operator_of_a_later_opset: (
         "unregistered_operator",
         "error",

@@ -17,7 +17,7 @@ def find(context: ModelContext) -> Finding | None:
     names = sorted({f"{n.domain or 'ai.onnx'}::{n.op_type}" for n in unknown})
     listed = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     cause = f"no implementation found for {listed} ({node_label(unknown[0])})"
-    fix = "register the library that implements it (SessionOptions.register_custom_ops_library), or export without it"
+    fix = "register the library that implements it (run with --set 'operator_libraries=[FILE]'), or export without it"
     later = _introduced(unknown[0])
     version = opset_versions(context.proto).get("ai.onnx", 1)
     if later and later > version:
