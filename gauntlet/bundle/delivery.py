@@ -9,9 +9,7 @@ from pathlib import Path
 from gauntlet.bundle.bundle import Bundle, archive
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import required
-from gauntlet.datasets.golden import GoldenCase
 
-NUMBER_TYPES = ("bool", "float16", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
 """NumPy's names of the types that every program can read from a file."""
 
 
@@ -39,18 +37,6 @@ def whole_bundle(source: Path) -> Bundle:
     for line in bundle.damage():
         raise ConfigError(f"{source}: {line}. Fix: run again")
     return bundle
-
-
-def require_portable(bundle: Bundle, case: GoldenCase, option: str) -> None:
-    """Raise `ConfigError` for a model that needs more than the runtime itself, or has tensors of no number type."""
-    if libraries := bundle.contract.signature.operator_libraries:
-        names = ", ".join(library.name for library in libraries)
-        raise ConfigError(
-            f"{option}: the model needs the operator libraries {names}, which cannot be delivered with it"
-        )
-    for name, array in (*case.inputs.items(), *case.outputs.items()):
-        if array.dtype.name not in NUMBER_TYPES:
-            raise ConfigError(f"{option}: {name!r} is {array.dtype.name}; allowed are {', '.join(NUMBER_TYPES)}")
 
 
 @contextmanager

@@ -50,11 +50,6 @@ def pixels_of_image(image: Image.Image, channels: int) -> npt.NDArray[np.uint8]:
     return np.asarray(upright).reshape(upright.height, upright.width, channels)
 
 
-def gray_image(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return the luma of an RGB image, shape (height, width, 3), as `decode_image` does: (height, width, 1)."""
-    return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
-
-
 def _wrong_mode(mode: str) -> str:
     return f"pixel mode {mode}; expected at most 8 bits per channel"
 

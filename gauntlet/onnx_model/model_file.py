@@ -7,18 +7,10 @@ from typing import Any
 
 import onnx
 
-from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.errors import StageError, one_line
 
 MAX_ONE_FILE_BYTES = 1_900_000_000
 """Protocol buffers are limited to 2 GiB, including the graph itself."""
-
-
-def refuse_wrong_file(path: Path) -> None:
-    """Raise `ConfigError` unless the file exists and is named *.onnx."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
-    if path.suffix != ".onnx":
-        raise ConfigError(f"{path}: expected a file named *.onnx")
 
 
 def stored_tensors(message: Any) -> Iterator[onnx.TensorProto]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from pydantic import Field, model_validator
 
 from gauntlet.core.errors import StageError
@@ -17,7 +18,6 @@ from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.normalized_images import NormalizedImages
 from gauntlet.datasets.splits import SPLITS, Dataset
 from gauntlet.datasets.splitting import Indices, stratified_sample
-from gauntlet.images.decoding import gray_image
 
 SIZE = 32
 CIFAR100: dict[str, Any] = {"mean": (0.5071, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.2762)}
@@ -83,7 +83,7 @@ class Cifar(NormalizedImages):
         train, test = self._read()
         pixels = {"train": np.ascontiguousarray(train.data), "test": np.ascontiguousarray(test.data)}
         if len(self.mean) == 1:
-            pixels = {name: np.stack([gray_image(image) for image in images]) for name, images in pixels.items()}
+            pixels = {name: np.stack([_gray(image) for image in images]) for name, images in pixels.items()}
         labels = {"train": np.array(train.targets, np.int64), "test": np.array(test.targets, np.int64)}
         unique, repeated, copies = _without_copies(pixels["train"], pixels["test"])
         chosen: dict[str, Indices] = {}
@@ -166,3 +166,8 @@ def _without_copies(train: npt.NDArray[np.uint8], test: npt.NDArray[np.uint8]) -
         if digest in test_indices
     ]
     return own[once], own[~once], copies
+
+
+def _gray(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the luma of an RGB image, shape (height, width, 3), as `decode_image` does: (height, width, 1)."""
+    return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]

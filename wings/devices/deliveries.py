@@ -3,8 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gauntlet.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from gauntlet.bundle.bundle import Bundle
+    from gauntlet.datasets.golden import GoldenCase
+
+NUMBER_TYPES = ("bool", "float16", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
 
 
 def web(bundle: "Bundle", target: Path) -> list[str]:
@@ -34,3 +39,15 @@ def trainable(bundle: "Bundle", target: Path) -> list[str]:
     sizes = write_trainable(bundle, target).sizes()
     use = f"python {target / 'example.py'} SAMPLES.npz STEPS LEARNING_RATE"
     return [f"{target}: {STEP}, {sizes['classes']} classes of {sizes['features']} features", f"Use it: {use}"]
+
+
+def require_portable(bundle: "Bundle", case: "GoldenCase", option: str) -> None:
+    """Raise `ConfigError` for a model that needs more than the runtime itself, or has tensors of no number type."""
+    if libraries := bundle.contract.signature.operator_libraries:
+        names = ", ".join(library.name for library in libraries)
+        raise ConfigError(
+            f"{option}: the model needs the operator libraries {names}, which cannot be delivered with it"
+        )
+    for name, array in (*case.inputs.items(), *case.outputs.items()):
+        if array.dtype.name not in NUMBER_TYPES:
+            raise ConfigError(f"{option}: {name!r} is {array.dtype.name}; allowed are {', '.join(NUMBER_TYPES)}")

@@ -8,7 +8,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gauntlet.bundle.bundle import CONTRACT, MODEL, Bundle
-from gauntlet.bundle.delivery import made_complete, require_portable
+from gauntlet.bundle.delivery import made_complete
 from gauntlet.bundle.loading import differences
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
@@ -17,6 +17,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.resources import usable_memory_bytes
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
+from wings.devices.deliveries import require_portable
 
 ASSETS = Path(__file__).with_name("edge")
 MODEL_FILE, OPERATORS_FILE = "model.ort", "required_operators.config"

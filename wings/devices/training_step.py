@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 
 from gauntlet.bundle.bundle import CONTRACT, Bundle
-from gauntlet.bundle.delivery import made_complete, require_portable
+from gauntlet.bundle.delivery import made_complete
 from gauntlet.bundle.loading import differences
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
@@ -19,6 +19,7 @@ from gauntlet.onnx_model.model_file import read_model
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subgraph import intermediate_values, needed_for, producers
+from wings.devices.deliveries import require_portable
 
 ASSETS = Path(__file__).with_name("trainable")
 FEATURES, STEP, PREDICT = "features.onnx", "training_step.onnx", "predict.onnx"

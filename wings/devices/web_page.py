@@ -8,12 +8,13 @@ import numpy as np
 
 from gauntlet import bundle as bundle_package
 from gauntlet.bundle.bundle import CONTRACT, MODEL, Bundle
-from gauntlet.bundle.delivery import made_complete, require_portable
+from gauntlet.bundle.delivery import made_complete
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase
 from gauntlet.onnx_model.model_file import model_files
 from gauntlet.targets import environments
+from wings.devices.deliveries import require_portable
 
 ASSETS = Path(__file__).with_name("web")
 SHARED = Path(bundle_package.__file__).with_name("page")

@@ -26,11 +26,6 @@ CONTROL_FLOW = {"If", "Loop", "Scan"}
 NO_COMMON_AXIS = "the inputs and outputs have no first axis of one size"
 
 
-def hidden_sizes(graph: onnx.GraphProto) -> list[int]:
-    """Return the constant first axes of Reshapes, from 2 to `MAX_HIDDEN`, that may be a batch size."""
-    return sorted({shape[0] for _, shape in constant_reshapes(graph) if 1 < shape[0] <= MAX_HIDDEN})
-
-
 def constant_reshapes(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, list[int]]]:
     """Return the Reshape nodes with a constant shape of several axes, which is stored in the model file itself."""
     shapes = {name: int_values(t) for name, t in constants(graph).items() if _is_shape(t)}

@@ -16,6 +16,7 @@ from gauntlet.datasets.synthetic import draw_samples, has_batch
 from gauntlet.onnx_model import model_file
 from gauntlet.onnx_model.graph import format_type, read_untrusted_graph, required_inputs
 from gauntlet.runtime.subgraph import inputs_of, intermediate_values, needed_for, producers
+from wings.inspection.library import refuse_wrong_file
 
 MAX_SIMILAR = 3
 
@@ -45,7 +46,7 @@ def cut_model(model: Path, target: Path, inputs: Sequence[str], outputs: Sequenc
             another folder than that of weights too large for one file.
         StageError: when the file cannot be read, or the part differs from the whole.
     """
-    model_file.refuse_wrong_file(model)
+    refuse_wrong_file(model)
     read_untrusted_graph(model)
     whole = model_file.read_for_editing(model)
     known = _known_types(whole)

@@ -10,6 +10,7 @@ from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.onnx_model import model_file
 from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph, required_inputs, tensor_shape
 from gauntlet.runtime.subgraph import intermediate_values
+from wings.inspection.library import refuse_wrong_file
 from wings.inspection.library.cut_model import CutModel, described, random_feed
 
 MIN_OPSET = 16
@@ -66,7 +67,7 @@ def join_models(
         StageError: when a file cannot be read, or the model is not equal to the two.
     """
     for path in (detector, reader):
-        model_file.refuse_wrong_file(path)
+        refuse_wrong_file(path)
         read_untrusted_graph(path)
     whole, second = model_file.read_for_editing(detector), model_file.read_for_editing(reader)
     image, height, width = _require_fit(detector, whole, reader, second)

@@ -21,8 +21,8 @@ from gauntlet.onnx_model.graph import (
     required_inputs,
     tensor_shape,
 )
-from gauntlet.onnx_model.model_file import refuse_wrong_file
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
+from wings.inspection.library import refuse_wrong_file
 from wings.inspection.library.layers import Layer, OperatorRow, by_operator, layers
 
 TIMEOUT_S = 7.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic
 
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.onnx_model.model_file import refuse_wrong_file
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
+from wings.inspection.library import refuse_wrong_file
 from wings.inspection.library.diagnosis.findings import CallerHints, Diagnosis, Finding, FixResult
 from wings.inspection.library.diagnosis.fixes import apply_fixes
 from wings.inspection.library.diagnosis.runtime_checks import RuntimeFindings, run_runtime_checks, unrun

@@ -10,11 +10,10 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.graph import first_axis, required_inputs, tensor_shape
 from gauntlet.onnx_model.model_file import write_model
-from gauntlet.onnx_model.normalization.batch import hidden_sizes
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.faults import frozen_batch, leaked_constant, wrong_layout
 from wings.inspection.library.diagnosis.findings import Fault
-from wings.inspection.library.diagnosis.runtime_checks import open_limited
+from wings.inspection.library.diagnosis.runtime_checks import hidden_sizes, open_limited
 
 LIMIT = 1e-4
 """Largest allowed difference of an output, relative to the output's largest value where that is above 1."""

@@ -5,12 +5,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.onnx_model.normalization.batch import hidden_sizes
+from gauntlet.onnx_model.normalization.batch import MAX_HIDDEN, constant_reshapes
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import Level, open_session
 from gauntlet.runtime.timing import time_calls
@@ -130,3 +131,8 @@ def _run_batches(session: Any, context: ModelContext, size: int, first_call_ms: 
         for count in sorted({*hidden_sizes(context.graph)} - {*BATCHES}):
             call(count)
     return runs
+
+
+def hidden_sizes(graph: onnx.GraphProto) -> list[int]:
+    """Return the constant first axes of Reshapes, from 2 to `MAX_HIDDEN`, that may be a batch size."""
+    return sorted({shape[0] for _, shape in constant_reshapes(graph) if 1 < shape[0] <= MAX_HIDDEN})
