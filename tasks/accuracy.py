@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import onnx
@@ -175,8 +174,10 @@ def _drawings(
     if truth is None or before is None or after is None:
         return {}
     predictions = {"FP32 model": before, "this candidate": after}
-    drawn = (draw(workspace, problem, split, truth, predictions) for draw in kinds("sheet").values())
-    return dict(chain.from_iterable(each.items() for each in drawn))
+    drawings: dict[str, Artifact] = {}
+    for draw in kinds("sheet").values():
+        drawings |= draw(workspace, problem, split, truth, predictions)
+    return drawings
 
 
 def _calibration(

@@ -79,11 +79,10 @@ def calibrate(
     """
     model_path = workspace.path(model)
     split = _samples(config, workspace, Signature.read(read_graph(model_path)), calibration)
-    prepared = workspace.folder / "prepared.onnx"
+    prepared, first = workspace.folder / "prepared.onnx", split.take(slice(0, SMOOTHING_SAMPLES))
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
         try:
             data_files = prepare_for_quantization(model_path, prepared)
-            first = split.take(slice(0, SMOOTHING_SAMPLES))
             smoothed = sum(smooth(prepared, first) for smooth in kinds("smoothing").values())
             calibrator = open_calibrator(prepared, Path(folder))
         except Exception as error:  # the tools' own exceptions share no public base

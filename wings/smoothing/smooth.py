@@ -61,7 +61,7 @@ def smooth_inputs(prepared: Path, samples: NamedArrays) -> int:
     if is_large_file(prepared):
         return 0
     proto = read_model(prepared)
-    norms = [] if any(True for node in proto.graph.node for _ in bodies(node)) else [*_norms(proto.graph)]
+    norms = [] if any([*bodies(node)] for node in proto.graph.node) else [*_norms(proto.graph)]
     try:
         count = _smooth(proto, norms, samples) if norms else 0
     except Exception as error:  # the runtime's own exceptions share no public base

@@ -103,6 +103,7 @@ def test_float_model_and_its_nodes_stay(proto: onnx.ModelProto, tmp_path: Path) 
     [
         ("product = MatMul(shifted, w1) y = Add(product, shifted)", ""),  # a sum reads it, too
         ("y = MatMul(shifted, w1)", ", float[n,5,32] shifted"),  # so does the caller
+        ("y = MatMul(shifted, w1)", ", float[n,5,32] scaled"),  # or reads what would be changed: outputs differ
         ("other = MatMul(shifted, w1) both = MatMul(other, w1) y = MatMul(both, shifted)", ""),  # and not on the left
         ("product = MatMul(shifted, w1) half = Cast<to = 10>(shifted) y = CastLike(product, half)", ""),
     ],
