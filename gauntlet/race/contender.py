@@ -71,6 +71,12 @@ class Plan:
     limit_s: float | None = None
     """Time that the race keeps to, if it can: with fewer batch sizes, then rounds, but not below `least_rounds`."""
     least_rounds: int = 1
+    further_rounds: int | None = None
+    """Rounds at the batch sizes after the first, which decides the race; None: all."""
+
+    def sizes_in(self, number: int) -> tuple[int, ...]:
+        """Return the batch sizes of a round; the first round is 1."""
+        return self.batch_sizes[: 1 if self.further_rounds and number > self.further_rounds else None]
 
 
 @dataclass
@@ -91,7 +97,7 @@ class Contender:
     process_peak_bytes: int = 0
     """Peak memory of its current process."""
     round_peak_bytes: list[int] = field(default_factory=list)
-    """Peak memory of each round's process, after all batch sizes."""
+    """Peak memory of each round's process, after all batch sizes, where the round had all."""
     warm_up_blocks: dict[int, int] = field(default_factory=dict)
     warm_ms: dict[int, float] = field(default_factory=dict)
     """Median of its fastest half block of the warm-up."""

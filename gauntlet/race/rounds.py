@@ -19,6 +19,7 @@ import numpy as np
 
 from gauntlet.race.contender import TURNS, Contender, Entry, Plan
 from gauntlet.race.early_stopping import contenders_to_stop
+from gauntlet.race.halfway_look import LEAST_ROUNDS
 from gauntlet.race.machine_load import LoadMonitor, MachineLoad, is_realtime
 from gauntlet.runtime.realtime import MAX_TURN_MS
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
@@ -30,7 +31,8 @@ WARM_TOLERANCE = 0.02
 NEARLY_QUICKEST = 1.5
 """A session variant with a condition races only where its baseline takes fewer times the quickest latency."""
 LONG_CALL_MS = 40
-"""Cold caches make the first call of a turn up to 0.4 ms longer; where no call is shorter than this, it counts."""
+"""Cold caches make the first call of a turn up to 0.4 ms longer; where no call is shorter than this, it counts. Such
+calls take most of a race, so those of further batch sizes, which decide nothing, end halfway."""
 MUCH_SLOWER = 4
 """Contenders that take more times the reference's latency get fewer calls, for that many times its time."""
 
@@ -61,19 +63,20 @@ def run_rounds(
         everyone = list(contenders.values())
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
-        plan = _affordable(everyone, plan, monotonic() - began)
+        plan = _shorter_at_further_sizes(everyone, _affordable(everyone, plan, monotonic() - began))
         runner = replace(runner, plan=plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
-            active = [c for c in everyone if any(map(c.runs, plan.batch_sizes))]
+            sizes = plan.sizes_in(done)
+            active = [c for c in everyone if any(map(c.runs, sizes))]
             if plan.restarts and done > 1:
-                runner.restart_workers(active)
-            for batch in shuffle.permutation(plan.batch_sizes).tolist():
+                runner.restart_workers(active, sizes)
+            for batch in shuffle.permutation(sizes).tolist():
                 running = runner.run_round([c for c in everyone if c.runs(batch)], batch, shuffle)
                 if plan.early_stopping:
                     _stop_early(running, batch, keep, len(everyone), plan)
-            for contender in active:
+            for contender in active if sizes == plan.batch_sizes else ():
                 contender.round_peak_bytes.append(contender.process_peak_bytes)
             on_round(done)
             if ends(done, contenders):
@@ -105,6 +108,13 @@ def _affordable(everyone: Sequence[Contender], plan: Plan, spent_s: float) -> Pl
             contender.round_medians_ms.pop(size, None)  # it has no row
     rounds = int(left_s / _round_s(everyone, sizes, plan))
     return replace(plan, batch_sizes=sizes, rounds=min(plan.rounds, max(plan.least_rounds, rounds)))
+
+
+def _shorter_at_further_sizes(everyone: Sequence[Contender], plan: Plan) -> Plan:
+    """Return the plan with half of the rounds at further batch sizes, where these have long calls."""
+    long = any(c.runs(size) and not c.untimed_calls[size] for c in everyone for size in plan.batch_sizes[1:])
+    half = max(plan.least_rounds, LEAST_ROUNDS, math.ceil(plan.rounds / 2))
+    return replace(plan, further_rounds=half) if plan.early_stopping and long else plan
 
 
 def _round_s(everyone: Sequence[Contender], sizes: Sequence[int], plan: Plan) -> float:
@@ -190,7 +200,9 @@ class _Runner:
             fits = max(turns_ms, default=0) <= MAX_TURN_MS and all(c.on_processor for c in running)
             self.realtime[batch] = self.realtime[batch] and fits
 
-    def restart_workers(self, running: Sequence[Contender]) -> None:
+    def restart_workers(self, running: Sequence[Contender], sizes: Sequence[int]) -> None:
+        """Give each contender a new process, warm at these batch sizes."""
+
         def restart(contender: Contender) -> None:
             contender.worker.request({"do": "memory"}, self.plan.timeout_s)  # a dead or hanging worker is not replaced
             self._replace_worker(contender)
@@ -200,7 +212,7 @@ class _Runner:
             for contender in fast:
                 _attempt(contender, step)
         for contender in fast:
-            for batch in self.plan.batch_sizes:
+            for batch in sizes:
                 self._attempt_at(contender, batch, self._half_block)
 
     def _attempt_at(self, contender: Contender, batch: int, step: Callable[[Contender, int], object]) -> None:

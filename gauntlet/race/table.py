@@ -85,7 +85,7 @@ def run_race(
     look = HalfwayLook.of(plan.rounds, confidence, required) if plan.limit_s is None else None
     ends = partial(look.ends, reference=reference) if look else lambda *_: False
     contenders, machine = run_rounds(raced, inputs, plan, keep=keep, on_round=on_round, ends=ends)
-    done = max((len(contender.round_peak_bytes) for contender in contenders.values()), default=0)
+    done = max((len(times) for c in contenders.values() for times in c.round_medians_ms.values()), default=0)
     if look is not None:
         confidence = look.early if done < plan.rounds else look.late
     in_order = [contenders[name] for name in (reference, *entries) if name in contenders]
