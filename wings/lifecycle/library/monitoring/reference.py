@@ -27,7 +27,7 @@ from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 from wings.lifecycle.library.monitoring.embeddings import DISTANCE, EmbeddingReference
 from wings.lifecycle.library.monitoring.features import PREDICTED, feature_names, output_features
 
-REFERENCE_CHUNK = 256
+REFERENCE_CHUNK, PROVING_SAMPLES = 256, 32
 """Samples that are in memory at once."""
 UNKNOWN = "its reference has no embeddings. Fix: make the bundle again"
 
@@ -130,7 +130,7 @@ def save_reference(contract: Contract, plain: Any, model: Path, test: Split, mos
     `plain` is the session of the winner's file `model`; of the evaluation's samples `test`, at most `most` are taken.
     """
     chosen = np.unique(np.linspace(0, len(test) - 1, min(len(test), most)).astype(np.int64))
-    session, embedded = _reference_session(contract, plain, model, test.take(chosen[:REFERENCE_CHUNK]))
+    session, embedded = _reference_session(contract, plain, model, test.take(chosen[:PROVING_SAMPLES]))
 
     def calls() -> Iterator[tuple[NamedArrays, NamedArrays]]:
         for start in range(0, len(chosen), REFERENCE_CHUNK):
