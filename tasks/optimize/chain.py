@@ -26,7 +26,7 @@ MEMORY_BYTES = 8_000_000_000
 """Of the process that applies the passes."""
 MIN_TIMEOUT_S = 30
 """A pass is given this time also where the budget is smaller."""
-DEFAULT = ("onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer")
+DEFAULT = ("onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "pad-channels")
 """The passes of a chain, as far as they are installed; ONNX Runtime's follows."""
 
 

@@ -90,7 +90,7 @@ def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run
     chain = report.stage("optimize", "passes")
     passes = [(facts["name"], facts["outcome"], facts["broke"]) for facts in chain.facts["passes"]]
     assert passes[0] == ("onnxsim", "accepted", "")  # the node that does nothing is gone, and the others find no more
-    others = ("fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")
+    others = ("fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "pad-channels", "ort-basic")
     assert passes[1:] == [(name, "unchanged", "") for name in others]
     assert everything_sent(home.runs / report.run_id)
     client = MlflowClient(home.mlflow_uri)

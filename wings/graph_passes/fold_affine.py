@@ -1,6 +1,5 @@
 """Constant factors and offsets behind a product, folded into its weights."""
 
-from collections import Counter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -8,13 +7,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from gauntlet.onnx_model.graph import Shape, all_nodes, inferred_shapes, int_values, unused_name
+from gauntlet.onnx_model.graph import int_values, unused_name
 from tasks.optimize.in_memory_pass import InMemoryPass
+from wings.graph_passes.constant_edits import FLOATS, ConstantEdits
 
 Vector = npt.NDArray[np.float64]
 WEIGHT_AXES = {"Conv": 0, "Gemm": 1, "MatMul": 1}
 """Product -> the axis of its weights that is the outputs' channels; of a Gemm with transB, 0."""
-FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
 
 class FoldAffine(InMemoryPass):
@@ -27,13 +26,10 @@ class FoldAffine(InMemoryPass):
 
     def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """Return the model with all such chains folded."""
-        fold = _Fold(proto.graph, inferred_shapes(proto))
+        fold = _Fold(proto)
         for product in [node for node in proto.graph.node if node.op_type in WEIGHT_AXES]:
             fold.fold(product)
-        read = {name for node in all_nodes(proto.graph) for name in node.input}
-        unread = [tensor for tensor in proto.graph.initializer if tensor.name in fold.replaced - read]
-        for tensor in unread:
-            proto.graph.initializer.remove(tensor)
+        fold.drop_unread()
         return proto
 
 
@@ -46,25 +42,18 @@ class _Affine(NamedTuple):
     """By the name of what they read."""
 
 
-class _Fold:
-    def __init__(self, graph: onnx.GraphProto, shapes: dict[str, Shape]) -> None:
-        self.graph, self.shapes = graph, shapes
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
-        for value in graph.input:  # before IR version 4, a default that the caller may replace
-            self.constants.pop(value.name, None)
-        self.replaced = set[str]()
-        self.uses = Counter(name for node in all_nodes(graph) for name in node.input)
-        self.uses.update(value.name for value in graph.output)
-        self.reader = {name: node for node in graph.node for name in node.input}
+class _Fold(ConstantEdits):
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        super().__init__(proto)
+        self.reader = {name: node for node in self.graph.node for name in node.input}
 
     def fold(self, product: onnx.NodeProto) -> None:
         """Fold what follows a product, where its weights and its bias are constants."""
-        weights, bias = self.constants.get(product.input[1]), self._bias(product)
-        if weights is None or bias is None or weights.data_type not in FLOATS:
+        array, bias = self.array(product.input[1]), self._bias(product)
+        if array is None or bias is None:
             return
         attributes = {a.name: helper.get_attribute_value(a) for a in product.attribute}
         axis = 0 if attributes.get("transB") else WEIGHT_AXES[product.op_type]
-        array = numpy_helper.to_array(weights)
         if product.op_type != "Conv" and array.ndim != 2:
             return
         channels = array.shape[axis]
@@ -72,7 +61,7 @@ class _Fold:
         if not chain.nodes or (product.op_type == "MatMul" and [n.op_type for n in chain.nodes.values()] == ["Add"]):
             return  # an Add behind a MatMul is how it has a bias
         scale = np.expand_dims(chain.scale, tuple(i for i in range(array.ndim) if i != axis))
-        product.input[1] = self._store((array * scale).astype(array.dtype), weights.name)
+        product.input[1] = self.store((array * scale).astype(array.dtype), product.input[1])
         offset = (chain.scale * bias + chain.offset).astype(array.dtype)
         for name, node in chain.nodes.items():
             self._remove(name, node)
@@ -162,17 +151,9 @@ class _Fold:
                 product.attribute.remove(beta)
             self.replaced |= {*product.input[2:]}
             del product.input[2:]
-            product.input.append(self._store(offset, f"{product.input[1]}_bias"))
+            product.input.append(self.store(offset, f"{product.input[1]}_bias"))
         elif offset.any():
             output = product.output[0]
             product.output[0] = unused_name(f"{output}_product", {*self.uses, *self.shapes})
-            add = helper.make_node("Add", [product.output[0], self._store(offset, f"{output}_bias")], [output])
+            add = helper.make_node("Add", [product.output[0], self.store(offset, f"{output}_bias")], [output])
             self.graph.node.insert([*self.graph.node].index(product) + 1, add)
-
-    def _store(self, array: npt.NDArray[np.generic], name: str) -> str:
-        """Add an initializer, and return its name."""
-        self.replaced.add(name)
-        fresh = unused_name(f"{name}_folded", {*self.constants, *self.uses, *self.shapes})
-        self.constants[fresh] = numpy_helper.from_array(array, fresh)
-        self.graph.initializer.append(self.constants[fresh])
-        return fresh

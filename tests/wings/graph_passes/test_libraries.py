@@ -139,7 +139,7 @@ def test_halves_of_a_group_hold_every_pass_once(group: Any) -> None:
 
 
 def test_chain_has_these_passes_in_the_order_in_which_they_help() -> None:
-    expected = ["onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic"]
+    expected = ["onnxsim", "fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "pad-channels", "ort-basic"]
     assert [one.name for one in Chain().passes] == expected
 
 
