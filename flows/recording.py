@@ -14,7 +14,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from configs.schema import PipelineConfig
-from flows.record.cleanup import keep_in_shared_store
+from flows.record.artifact_paths import keep_in_shared_store
 from flows.record.home import Home, new_run_id
 from flows.record.journal import Journal, interrupted_runs, open_records
 from flows.record.locks import locked

@@ -24,7 +24,6 @@ USES = {
     "show": (LOOK, "gauntlet show"),
     "runs": (LOOK, "gauntlet runs --last 5"),
     "sync": (SERVERS, "gauntlet sync"),
-    "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
     "bundle": (USE, "gauntlet bundle --out winner.zip"),
 }
 RUN = "id of a run, or its first characters"
@@ -125,10 +124,6 @@ def _add_home_commands(add: AddCommand) -> None:
     runs = add("runs", "runs:list_runs", "list the runs, newest first")
     runs.add_argument("--last", type=at_least(1), metavar="N", help="the N newest runs; by default all")
     add("sync", "runs:sync_runs", "send to MLflow what could not be sent during a run")
-    clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
-    clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
-    clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
-    clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 
 def _add_bundle(add: AddCommand) -> None:

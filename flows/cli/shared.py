@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
-from gauntlet.reporting.text_format import printable
+from gauntlet.reporting.text_format import printable, size
 
 Limits = TypeVar("Limits", bound=Frozen)
 
@@ -48,3 +48,10 @@ def existing_file(name: str | None) -> Path | None:
     if name is not None and not Path(name).is_file():
         raise ConfigError(f"{name}: no such file")
     return Path(name) if name is not None else None
+
+
+def cleanup_summary(options: argparse.Namespace, cleanup: Any) -> str:
+    """Return how much of each kind a clean-up has removed, or would, and the space that it frees."""
+    kinds = ("run", "result", "artifact", "leftover")
+    parts = ", ".join(counted(len(getattr(cleanup, f"{kind}s")), kind) for kind in kinds)
+    return f"{'would remove' if options.dry_run else 'removed'} {parts}: {size(cleanup.size_bytes) or '0 B'}"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from flows.cli.clean import summary
+from flows.cli.shared import cleanup_summary
 from flows.record.home import Home
 from gauntlet.core.artifact import STORE_ADDRESS
 from gauntlet.core.errors import ConfigError
@@ -24,5 +24,5 @@ def clean_shared_store(options: argparse.Namespace) -> int:
         cleanup = plan_shared_cleanup(store, options.keep_runs, options.older_than)
         if not options.dry_run:
             cleanup.remove(store)
-    print(f"{store.address}: {summary(options, cleanup)}")  # noqa: T201
+    print(f"{store.address}: {cleanup_summary(options, cleanup)}")  # noqa: T201
     return 0

@@ -10,7 +10,7 @@ USES = {
 
 
 def add_commands(commands: Commands) -> None:
-    """Add `worker`, and the option of `clean` for the shared store, to argparse's sub-parsers."""
+    """Add `worker` to argparse's sub-parsers."""
     text = "race targets on this machine for the runs of other machines, until Ctrl-C"
     worker = adder(commands, "wings.machines", USES)("worker", "worker:start_worker", text)
     pool = "work pool of machines like this one (`on` of a target); created if missing"
@@ -19,6 +19,12 @@ def add_commands(commands: Commands) -> None:
     worker.add_argument("--store", metavar="FOLDER", help=store)
     deploy = "only create the pool's deployment, for workers in Kubernetes or Docker"
     worker.add_argument("--deploy-only", action="store_true", help=deploy)
+
+
+def add_options(commands: Commands) -> None:
+    """Add the option of `clean` for the shared store."""
+    if "clean" not in commands.choices:  # it is another wing's
+        return
     commands.choices["clean"].add_argument(
         "--shared",
         dest="command",

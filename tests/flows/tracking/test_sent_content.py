@@ -17,7 +17,6 @@ from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
 from flows.servers.database_templates import copy_template
-from flows.tracking.old_records import REMOVED, remove_records
 from flows.tracking.sender import PARENT, Sender
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
@@ -210,6 +209,7 @@ def bytes_of(home: Home) -> int:
 @pytest.fixture
 def three(home: Home, begin: Callable[..., Journaled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Three runs, each with a file of its own; run-3 links to a file and the model of run-1. The bytes after each."""
+    pytest.importorskip("wings.housekeeping")
     monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
     model, sizes = stored_model(home, tmp_path), []
     for name in ("run-1", "run-2", "run-3"):
@@ -234,7 +234,7 @@ def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs
     assert main(["clean", "--keep-runs", "1"]) == 0
     assert three[-1] - bytes_of(home) == three[1] - three[0] >= OWN_BYTES
     first = run_of(client, "run-1")
-    assert client.get_run(first).data.tags[REMOVED] == "true"
+    assert client.get_run(first).data.tags["gauntlet.removed"] == "true"
     assert Path(client.download_artifacts(first, "artifacts/model/model.onnx", str(tmp_path))).exists()
     [output] = client.get_run(run_of(client, "run-3-fp32")).outputs.model_outputs
     assert [*home.root.glob(f"mlartifacts/**/{output.model_id}/artifacts/model.onnx")]
@@ -245,7 +245,10 @@ def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs
 def test_run_of_a_registered_model_and_files_of_a_copied_home_stay(
     home: Home, client: MlflowClient, three: list[int], tmp_path: Path
 ) -> None:
-    names = ["run-1", "run-2", "run-3"]
+    names, remove_records = (
+        ["run-1", "run-2", "run-3"],
+        pytest.importorskip("wings.housekeeping.old_records").remove_records,
+    )
     shutil.copytree(home.root, tmp_path / "copy")
     assert remove_records(Home(tmp_path / "copy"), names) == 0
     assert remove_records(home, names, dry_run=True) == three[-1]

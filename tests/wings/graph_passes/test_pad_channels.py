@@ -64,8 +64,8 @@ def filled(body: str) -> dict[str, tuple[int, ...]]:
             {"k": (32, 3, 3, 3), "d": (32, 1, 3, 3), "b": (32,), "half": (), "last": (4, 32, 3, 3)},
         ),
         (  # a gate of each channel
-            "a = Conv(x, k) g = GlobalAveragePool(a) s = Conv(g, t) r = Relu(s) q = Conv(r, u) p = Sigmoid(q) "
-            "e = Mul(a, p) f = MaxPool<kernel_shape=[2,2]>(e) y = Conv(f, last)",
+            """a = Conv(x, k)  g = GlobalAveragePool(a)  s = Conv(g, t)  r = Relu(s)  q = Conv(r, u)  p = Sigmoid(q)
+            e = Mul(a, p)  f = MaxPool<kernel_shape=[2,2]>(e)  y = Conv(f, last)""",
             {"k": (32, 3, 3, 3), "t": (8, 32, 1, 1), "u": (32, 8, 1, 1), "last": (4, 32, 3, 3)},
         ),
         (f"a = Conv{SAME}(x, k) c = Add(a, plane) f = Flatten(c) y = MatMul(f, w)", {"w": (1152, 5), "plane": (6, 6)}),

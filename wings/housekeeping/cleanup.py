@@ -1,13 +1,11 @@
 """What a home can lose: old runs, and results, artifacts and leftovers that no kept run refers to."""
 
-import json
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from flows.record.artifact_paths import artifact_paths
 from flows.record.home import Home
 from flows.record.journal import SAVED, Journal, everything_sent
 from flows.record.locks import is_locked
@@ -82,37 +80,3 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
 
 def _ended(run: Path) -> float:
     return max(path.stat().st_mtime for path in (run, *run.iterdir()))
-
-
-def keep_in_shared_store(home: Home, folder: Path) -> None:
-    """Tell the other machines what a run has used; without a shared store, nothing happens."""
-    if home.store.address:
-        results = {event["key"] for event in Journal(folder / "journal.jsonl") if "key" in event}
-        records = [folder / "report.json", *(home.results / f"{key}.json" for key in results)]
-        home.store.keep_for(folder.name, results, artifact_paths(records))
-
-
-def artifact_paths(records: list[Path]) -> set[str]:
-    """Return the path of every artifact that some files of JSON, or of a value a line, name."""
-    known = [record for record in records if record.exists()]
-    return {path for record in known for value in _values(record) for path in _paths(value)}
-
-
-def _values(record: Path) -> Iterator[Any]:
-    if record.suffix == ".jsonl":
-        yield from Journal(record)
-    else:
-        yield json.loads(record.read_bytes())
-
-
-def _paths(value: Any) -> Iterator[str]:
-    """Yield the path of every artifact in a JSON value."""
-    if isinstance(value, dict):
-        if {"sha256", "path"} <= value.keys():
-            yield value["path"]
-        else:
-            for part in value.values():
-                yield from _paths(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _paths(part)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from harness import called, latest_report
 
-from flows.record.cleanup import plan_cleanup
 from flows.record.home import Home
 from flows.record.locks import locked
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.run_report import RunReport
+from wings.housekeeping.cleanup import plan_cleanup
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The command `clean`: what frees the disk space of a home."""
