@@ -9,7 +9,7 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from flows.servers.password import CLIENT, authorization, refusal
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
+log = logging.getLogger("gauntlet")
 SETTLE_TIMEOUT_S = 20
 FULL_BYTES = 1_000_000
 """With less free space, a disk counts as full."""
@@ -128,7 +129,9 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
         for service in (APILogWorker.instance(), EventsWorker.instance()):
             service._queue.queue.clear()
     with ThreadPoolExecutor() as pool:  # in a notebook's thread, Prefect would only return something to await
-        wait([pool.submit(worker.drain_all, timeout=SETTLE_TIMEOUT_S) for worker in (APILogWorker, EventsWorker)])
+        sent = [pool.submit(worker.drain_all, timeout=SETTLE_TIMEOUT_S) for worker in (APILogWorker, EventsWorker)]
+    for error in filter(None, (future.exception() for future in sent)):
+        log.warning("Prefect did not accept the run's last events: %s", error)
     if folder is None or lost:
         return
     events = list(Journal(folder / "journal.jsonl"))

@@ -7,6 +7,7 @@ import subprocess
 import time
 import warnings
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,6 +21,7 @@ from harness import GAUNTLET, SHORT, command, journal, sets, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 from prefect.client.orchestration import get_client
+from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from configs.schema import PipelineConfig
@@ -210,3 +212,12 @@ def test_what_prefect_still_sends_is_waited_for_in_a_notebook_too(monkeypatch: p
         loop.call_soon(wait_for_prefect_events, "http://127.0.0.1:9/api", None)
         loop.run_until_complete(asyncio.sleep(0))
     assert not [str(warning.message) for warning in said]
+
+
+def test_events_that_prefect_does_not_take_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flows.local_run.responds", lambda _: True)
+    monkeypatch.setattr(EventsWorker, "drain_all", partial(int, "lost"))
+    wait_for_prefect_events("http://127.0.0.1:9/api", None)
+    assert "Prefect did not accept the run's last events" in caplog.text
