@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 import requests
+from free_ports import free_port
 
 from flows.record.home import Home
 from flows.servers.password import password_file
-from flows.servers.ports import free_port
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.served_champion import logged_requests

@@ -64,7 +64,8 @@ def run_local(
                 wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
-    return folder, None if _passed(folder) else problem
+    passed = json.loads((folder / "report.json").read_bytes())["verdict"] == "passed"  # whether Prefect knows or not
+    return folder, None if passed else problem
 
 
 @contextmanager
@@ -83,11 +84,6 @@ def _cause(error: BaseException) -> PipelineError:
     while chained is not None and not isinstance(chained, PipelineError):
         chained = chained.__context__
     return chained or StageError(f"{type(error).__name__}: {error}")
-
-
-def _passed(folder: Path) -> bool:
-    """Tell whether the run has passed, whether or not Prefect's server knows."""
-    return bool(json.loads((folder / "report.json").read_bytes())["verdict"] == "passed")
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def code_digests(*modules: str) -> dict[str, dict[str, str]]:
 
 @lru_cache
 def _read(module: str) -> tuple[str, frozenset[str]] | None:
-    """Return the digest of one of our modules, and what it imports or finds by `kinds(PART)` or `required(PART, ...)`."""
+    """Return the digest of one of our modules, and what it imports or finds by `kinds` or `required`."""
     path = module_file(Path(tasks.__file__).parent.parent, module)
     if path is None:
         return None

@@ -17,6 +17,7 @@ import onnx_text
 import psutil
 import pytest
 from fake_runs import fake_run, waiting_run
+from free_ports import free_port
 from harness import GAUNTLET, SHORT, command, journal, sets, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
@@ -30,7 +31,6 @@ from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
-from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import configured_stages
 
