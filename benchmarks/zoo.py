@@ -74,8 +74,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
 
 def reason(log: str) -> str:
     """Return why a model is judged by its problem, as the run says it."""
-    found = re.search(r"^  problem +(.*(?:\n   +.*)*)", log, re.MULTILINE)
-    words = " ".join(found[1].split()) if found else ""
+    problem = re.search(r"^  problem +(.*(?:\n   +.*)*)", log, re.MULTILINE)
+    words = " ".join(problem[1].split()) if problem else ""
     return words.partition("because ")[2].partition(";")[0] or words.partition(": ")[2].partition(";")[0]
 
 
