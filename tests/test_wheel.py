@@ -41,11 +41,6 @@ def wheel_project() -> dict[str, Any]:
     return dict(tomllib.loads(script["wheel_project"](PYPROJECT)))
 
 
-def files_of_packages() -> set[str]:
-    listed = subprocess.check_output(["git", "ls-files", "-z", *PACKAGES], cwd=PROJECT, text=True)
-    return set(filter(None, listed.split("\0")))
-
-
 def test_wheel_requires_the_cpu_build_of_onnx_runtime_and_no_mlflow() -> None:
     names = [Requirement(text).name for text in wheel_project()["project"]["dependencies"]]
     assert [name for name in names if name.startswith("onnxruntime")] == ["onnxruntime"]
@@ -102,7 +97,8 @@ def call(environment: Path, tmp_path: Path) -> Call:
 @pytest.mark.nightly
 def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names == files_of_packages()
+    listed = subprocess.check_output(["git", "ls-files", "-z", *PACKAGES], cwd=PROJECT, text=True)
+    assert names == set(filter(None, listed.split("\0")))
 
 
 @pytest.mark.nightly

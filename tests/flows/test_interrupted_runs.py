@@ -9,7 +9,6 @@ import warnings
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import onnx
@@ -184,22 +183,10 @@ def test_work_that_a_killed_run_has_finished_is_not_repeated(
     report = RunReport.model_validate_json((again / "report.json").read_bytes())
     made = [("begin", None), ("make", "worse"), ("make", "good"), ("make", "better"), ("race", None)]
     assert [(entry.stage, entry.candidate) for entry in report.stages] == made
-    finished, cached = ({e["key"] for e in journal(run) if done(e)} for run, done in ((killed, ended), (again, reused)))
-    assert len(finished) == (1 if stage == "make" else 4)
-    assert cached == finished
-    assert_closed(killed)
-
-
-def ended(event: dict[str, Any]) -> bool:
-    return bool(event["op"] == "work_finished")
-
-
-def reused(event: dict[str, Any]) -> bool:
-    return ended(event) and event["cached"]
-
-
-def assert_closed(killed: Path) -> None:
-    """Neither MLflow nor Prefect shows the run as running."""
+    before, after = ([e for e in journal(run) if e["op"] == "work_finished"] for run in (killed, again))
+    assert len(finished := {event["key"] for event in before}) == (1 if stage == "make" else 4)
+    assert {event["key"] for event in after if event["cached"]} == finished
+    # Neither MLflow nor Prefect shows the run as running.
     assert journal(killed)[-1]["status"] == "KILLED"
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
