@@ -77,36 +77,31 @@ def infinite_mask() -> onnx.ModelProto:
     return onnx_text.model(text, opset=17)
 
 
-def upsampling(opset: int = 9) -> onnx.ModelProto:
+def upsampling() -> onnx.ModelProto:
     """Encoder and decoder: resized, padded and transposed convolutions, as in segmentation and super resolution."""
-    size = 'resized = Resize<mode = "nearest">(r2, none, scales)' if opset > 10 else "resized = Upsample(r2, scales)"
-    none = "float[0] none = {}, " if opset > 10 else ""
-    pad = "Pad(resized, pads)" if opset > 10 else "Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(resized)"
-    pads = "int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, " if opset > 10 else ""
-    text = f"""
+    text = """
     segments (float[n,3,32,32] image) => (float[n,4,64,64] map)
-    <{none}{pads}float[16,3,3,3] w1, float[16,16,3,3] w2, float[8,16,3,3] w3, float[8,4,2,2] w4,
-     float[4] scales = {{1, 1, 2, 2}}>
-    {{
+    <float[16,3,3,3] w1, float[16,16,3,3] w2, float[8,16,3,3] w3, float[8,4,2,2] w4, float[4] scales = {1, 1, 2, 2}>
+    {
         c1 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>(image, w1)
         r1 = LeakyRelu<alpha = 0.1>(c1)
         c2 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(r1, w2)
         r2 = Relu(c2)
-        {size}
-        padded = {pad}
+        resized = Upsample(r2, scales)
+        padded = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(resized)
         c3 = Conv<kernel_shape = [3, 3]>(padded, w3)
         r3 = Relu(c3)
         map = ConvTranspose<kernel_shape = [2, 2], strides = [2, 2]>(r3, w4)
-    }}
+    }
     """
-    return onnx_text.model(text, opset=opset)
+    return onnx_text.model(text, opset=9)
 
 
-def branch_on_value(opset: int = 13) -> onnx.ModelProto:
-    """An If whose branches hold convolutions and read tensors and weights from outside."""
+def branch_and_loop(opset: int) -> onnx.ModelProto:
+    """An If whose branches hold convolutions and read weights from outside, and a Loop that multiplies by one."""
     text = """
-    branch (float[1,3,24,24] image) => (float[1,6] scores)
-    <float[16,3,3,3] w, float[16,16,3,3] shared, float[16,6] head, float zero = {0}>
+    controlled (float[1,3,24,24] image) => (float[1,16] scores)
+    <float[16,3,3,3] w, float[16,16,3,3] shared, float[16,16] step, float zero = {0}, int64 trips = {3}, bool yes = {1}>
     {
         c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(image, w)
         r = Relu(c)
@@ -120,23 +115,8 @@ def branch_on_value(opset: int = 13) -> onnx.ModelProto:
             else_branch = otherwise () => (float[1,16,24,24] else_y) { else_y = Neg(r) }
         >
         again = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(chosen, shared)
-        mean = GlobalAveragePool(again)
-        flat = Flatten(mean)
-        scores = MatMul(flat, head)
-    }
-    """
-    return onnx_text.model(text, opset=opset)
-
-
-def loop(opset: int = 13) -> onnx.ModelProto:
-    """A Loop that multiplies by a weight from outside, between convolutions."""
-    text = """
-    looped (float[1,8,16,16] x) => (float[1,8] y)
-    <int64 trips = {3}, bool yes = {1}, float[8,8,3,3] w, float[8,8] step>
-    {
-        c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w)
-        mean = GlobalAveragePool(c)
-        flat = Flatten(mean)
+        peaks = GlobalMaxPool(again)
+        flat = Flatten(peaks)
         after = Loop(trips, yes, flat) <
             body = body (int64 i, bool go, float[a,b] state) => (bool go_on, float[a,b] next) {
                 product = MatMul(state, step)
@@ -144,28 +124,10 @@ def loop(opset: int = 13) -> onnx.ModelProto:
                 go_on = Identity(go)
             }
         >
-        y = MatMul(after, step)
+        scores = MatMul(after, step)
     }
     """
     return onnx_text.model(text, opset=opset)
-
-
-def computed_weights() -> onnx.ModelProto:
-    """A convolution whose weights are computed from an input, and one whose weights pass an Identity."""
-    text = """
-    hyper (float[n,4,16,16] image, float[8,4,3,3] kernel) => (float[n,8] y)
-    <float[8,8,3,3] w>
-    {
-        soft = Tanh(kernel)
-        c1 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(image, soft)
-        r1 = Relu(c1)
-        same = Identity(w)
-        c2 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(r1, same)
-        mean = GlobalAveragePool(c2)
-        y = Flatten(mean)
-    }
-    """
-    return onnx_text.model(text, opset=13)
 
 
 def with_weights_as_constants(proto: onnx.ModelProto) -> onnx.ModelProto:

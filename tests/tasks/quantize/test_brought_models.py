@@ -77,17 +77,16 @@ def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[Quantiz
         (EXACT, lambda: exported_models.with_weights_as_constants(exported_models.convolutions(12))),
         (EXACT, lambda: exported_models.with_weights_as_inputs(exported_models.convolutions(9))),
         (EXACT, lambda: exported_models.with_number_names(exported_models.convolutions(13))),
-        (EXACT, lambda: exported_models.upsampling(9)),
-        (EXACT, lambda: exported_models.branch_on_value(11)),
-        (EXACT, lambda: exported_models.loop(11)),
+        (EXACT, exported_models.upsampling),
+        (EXACT, lambda: exported_models.branch_and_loop(11)),
         (EXACT, exported_models.infinite_mask),
         (DYNAMIC, lambda: exported_models.with_weights_as_constants(exported_models.products())),
-        (DYNAMIC, lambda: exported_models.with_weights_as_constants(exported_models.branch_on_value(11))),
+        (DYNAMIC, lambda: exported_models.with_weights_as_constants(exported_models.branch_and_loop(11))),
         (DYNAMIC, lambda: exported_models.with_number_names(exported_models.products())),
     ],
     ids=[
-        *("opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"),
-        *("dynamic constants", "dynamic If", "dynamic number names"),
+        *("opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If and Loop", "mask"),
+        *("dynamic constants", "dynamic If and Loop", "dynamic number names"),
     ],
 )
 def test_recipe_quantizes_what_others_export(
@@ -161,7 +160,8 @@ def test_nodes_behind_an_operator_of_another_domain_are_quantized(workspace: Cal
 
 def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
-    report = applied(DynamicInt8(), out, exported_models.computed_weights())
+    text = "m (float[n,4,8,8] x, float[8,4,3,3] w) => (float[n,8,?,?] y) { t = Tanh(w) y = Conv(x, t) }"
+    report = applied(DynamicInt8(), out, onnx_text.model(text))
     assert "its weights are computed" in report.facts.left_out.values()
 
 
