@@ -1,6 +1,5 @@
 """A real Prefect server and a real process worker: deploy, trigger, schedule, refuse, one benchmark at a time."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -96,11 +95,8 @@ def ended(client: SyncPrefectClient, run: FlowRun) -> FlowRun | None:
 
 
 def has_process(run: FlowRun) -> bool:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("PREFECT__FLOW_RUN_ID") == str(run.id):
-                return True
-    return False
+    environments = (process.info["environ"] or {} for process in psutil.process_iter(["environ"]))
+    return any(variables.get("PREFECT__FLOW_RUN_ID") == str(run.id) for variables in environments)
 
 
 def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPrefectClient, worker_home: Home) -> None:

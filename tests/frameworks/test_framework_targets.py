@@ -165,9 +165,6 @@ def test_target_takes_the_files_of_its_own_framework_alone(target: BaseTarget) -
         assert (refusal is None) == (ending in target.model_suffixes)
         assert refusal is None or refusal.endswith(f"got model{ending}")
     assert "--framework-model" in (target.rejection_reason(None) or "")
-
-
-def test_target_of_onnx_files_refuses_no_source() -> None:
     assert OrtCpu().rejection_reason(None) is None
 
 
