@@ -33,7 +33,7 @@ def quantized_by_hand(model: Path, samples: NamedArrays, folder: Path) -> dict[s
 
 def at_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model at opset 17 at least."""
-    version = next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx"))
+    version = next(imported.version for imported in proto.opset_import if imported.domain in ("", "ai.onnx"))
     return proto if version >= OPSET else version_converter.convert_version(proto, OPSET)
 
 

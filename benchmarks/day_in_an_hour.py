@@ -74,8 +74,8 @@ class Day:
 
     def begin(self) -> None:
         """Start the platform, let a run of its form become the first champion, and wait until it is served."""
-        told = self.platform.up("--watch-every", "30", *LIMITS)
-        assert "there is no model yet" in told, told
+        output = self.platform.up("--watch-every", "30", *LIMITS)
+        assert "there is no model yet" in output, output
         config = load(NAME, SETTINGS).model_dump(mode="json")
         self.platform.wait_for_run(self.platform.start("gauntlet/on-demand", {"config": config}))
         [run] = self.platform.home.run_folders()
@@ -109,12 +109,12 @@ class Day:
 
     def wait_for_look(self, phase: Phase) -> str:
         """Wait until the watch has looked at a phase to its end, and return the verdict."""
-        sent = sum(BATCH * len(one.requests) for one in self.phases if one.version == phase.version)
+        sent = sum(BATCH * len(part.requests) for part in self.phases if part.version == phase.version)
 
         def verdict() -> str:
-            found = self.platform.look(phase.version)
-            labeled = found.risk.labeled if found and found.risk else 0
-            return found.verdict if found and found.samples == labeled == sent else ""
+            status = self.platform.look(phase.version)
+            labeled = status.risk.labeled if status and status.risk else 0
+            return status.verdict if status and status.samples == labeled == sent else ""
 
         return str(until(verdict, f"a look at {phase.name}"))
 
@@ -184,8 +184,8 @@ def live(day: Day, drifted: int) -> Measured:
         ("what", "version", "images", "right, %", "verdict of the watch, or when it was killed"),
         [
             *(
-                (one.name, one.version, str(BATCH * len(one.requests)), f"{100 * one.accuracy:.1f}", verdict)
-                for one, verdict in zip(day.phases, verdicts, strict=True)
+                (phase.name, phase.version, str(BATCH * len(phase.requests)), f"{100 * phase.accuracy:.1f}", verdict)
+                for phase, verdict in zip(day.phases, verdicts, strict=True)
             ),
             *((f"{part} killed", "", "", "", when) for part, when in day.killed),
         ],
@@ -205,7 +205,7 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     least = round(morning - 100 * RECOVERED, 1)
     yield Figure.at_least("after the retraining, on changed images that were not sent before", evening, least, "%")
     sent = [request for phase in day.phases for request in phase.requests]
-    versions = {one.version for one in day.phases}
+    versions = {phase.version for phase in day.phases}
     logged = sum((day.platform.logged(version) for version in versions), start=Counter[str]())
     yield Figure.exactly("answered requests that the log does not have", len(set(sent) - set(logged)), 0)
     yield Figure.exactly("requests that it has twice", sum(count > 1 for count in logged.values()), 0)
@@ -232,16 +232,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="for the platform's home; by default a temporary one")
     parser.add_argument("--drifted", type=int, default=800, help="changed images that get labels")
     parser.add_argument("--no-kills", action="store_true")
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as temporary:
-        platform = RunningPlatform(asked.folder or Path(temporary), NAME)
-        day = Day(platform, () if asked.no_kills else PARTS)
+        platform = RunningPlatform(options.folder or Path(temporary), NAME)
+        day = Day(platform, () if options.no_kills else PARTS)
         try:
             day.begin()
-            found = live(day, asked.drifted)
+            measured = live(day, options.drifted)
         finally:
             platform.down()
-    return conclude(found, "monitoring", asked.result)
+    return conclude(measured, "monitoring", options.result)
 
 
 if __name__ == "__main__":

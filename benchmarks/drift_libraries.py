@@ -30,17 +30,17 @@ def evidently(known: pd.DataFrame, stream: pd.DataFrame, size: int) -> dict[str,
         Dataset.from_pandas(frame.astype({CATEGORY: int}), data_definition=columns)
         for frame in (known, *(stream[start : start + size] for start in range(0, len(stream), size)))
     )
-    tests = [Report([DataDriftPreset()], include_tests=True).run(one, reference).dict()["tests"] for one in windows]
+    tests = [Report([DataDriftPreset()], include_tests=True).run(part, reference).dict()["tests"] for part in windows]
     criteria = {"dataset drift": "DriftedColumnsCount", "any column": "ValueDrift"}
-    return {name: [failed(one, metric) for one in tests] for name, metric in criteria.items()}
+    return {name: [failed(results, metric) for results in tests] for name, metric in criteria.items()}
 
 
 def failed(tests: list[dict], metric: str) -> bool:
     """Return whether a test of this metric failed."""
-    told = [test["status"] for test in tests if test["metric_config"]["params"]["type"].endswith(f":{metric}")]
-    if not told:
+    statuses = [test["status"] for test in tests if test["metric_config"]["params"]["type"].endswith(f":{metric}")]
+    if not statuses:
         raise SystemExit(f"the report has no test of {metric}: {tests}")
-    return "FAIL" in [str(status).rsplit(".")[-1] for status in told]
+    return "FAIL" in [str(status).rsplit(".")[-1] for status in statuses]
 
 
 def nannyml(known: pd.DataFrame, stream: pd.DataFrame, size: int) -> dict[str, list[bool]]:
@@ -53,11 +53,11 @@ def nannyml(known: pd.DataFrame, stream: pd.DataFrame, size: int) -> dict[str, l
         "any column": UnivariateDriftCalculator(names, treat_as_categorical=[CATEGORY], chunk_size=size),
         "reconstruction": DataReconstructionDriftCalculator(names, chunk_size=size),
     }
-    found = {}
+    alerts = {}
     for name, calculator in calculators.items():
         table = calculator.fit(reference).calculate(analysis).filter(period="analysis").to_df()
-        found[name] = table.xs("alert", axis=1, level=-1).any(axis=1).tolist()
-    return found
+        alerts[name] = table.xs("alert", axis=1, level=-1).any(axis=1).tolist()
+    return alerts
 
 
 def main(library: str, source: str, target: str) -> None:

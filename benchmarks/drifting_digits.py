@@ -205,11 +205,11 @@ def concept_drift(severity: int) -> Population:
     return Population(usual.features, np.where(changed, (usual.truth + 1) % CLASSES, usual.truth))
 
 
-def alarm_of(one: Stream, limits: MonitorLimits = LIMITS) -> int | None:
+def alarm_of(case: Stream, limits: MonitorLimits = LIMITS) -> int | None:
     """Return the sample or label of the first alarm of any of the monitor's tests; None where there is none."""
-    evidence = gather(one.history, one.reference, limits)
-    found = [wealth.first_above(evidence.level) for wealth in evidence.features if wealth is not None]
+    evidence = gather(case.history, case.reference, limits)
+    alarms = [wealth.first_above(evidence.level) for wealth in evidence.features if wealth is not None]
     if evidence.risk is not None:
         label = evidence.risk.first_above(evidence.risk_level)
-        found.append(None if label is None else int(one.history.labeled[label]))
-    return min((alarm for alarm in found if alarm is not None), default=None)
+        alarms.append(None if label is None else int(case.history.labeled[label]))
+    return min((alarm for alarm in alarms if alarm is not None), default=None)

@@ -166,12 +166,12 @@ def timed(command: list[str], log: Path, **variables: str) -> tuple[float, float
 
 def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, float]], dict[str, str]]:
     """Return what others make of a model, with processor seconds and MB; and why the rest made nothing."""
-    calibration, found, failed = place / "calibration.npz", dict[str, tuple[Row, float, float]](), dict[str, str]()
+    calibration, peers, failed = place / "calibration.npz", dict[str, tuple[Row, float, float]](), dict[str, str]()
     start = time.process_time()
     try:
         with np.load(calibration) as arrays:
             hand = quantized_by_hand(model, dict(arrays), place)
-        found |= {
+        peers |= {
             f"by hand, {n}": (Row(file=f, target=OrtCpu()), time.process_time() - start, 0) for n, f in hand.items()
         }
     except Exception as error:  # an expert's tools are not the product's: whatever they raise is their result
@@ -186,8 +186,8 @@ def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, flo
         except StageError as error:
             failed[name] = str(error)
         else:
-            found[name] = (Row(file=file, target=target), *cost)
-    return found, failed
+            peers[name] = (Row(file=file, target=target), *cost)
+    return peers, failed
 
 
 def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]) -> Compared:
@@ -199,23 +199,23 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
     [run] = set(home.run_folders()) - before
     report = read_report((run / "report.json").read_bytes())
     original = Row(file=model, target=OrtCpu())
-    found = {ORIGINAL: (original, 0.0, 0.0), CHOSEN: (winner_of(report, home), *cost)}
+    files = {ORIGINAL: (original, 0.0, 0.0), CHOSEN: (winner_of(report, home), *cost)}
     peers, failed = peer_rows(model, place)
     unseen = place / "unseen.npz"
     answers = dict[str, NamedArrays]()
-    for what, (row, *_) in [*found.items(), *peers.items()]:
+    for what, (row, *_) in [*files.items(), *peers.items()]:
         try:
             answers[what] = outputs(row.entry(), unseen, batch=1)
         except Exception as error:  # a peer's file that does not run is a result
             failed[what] = f"{type(error).__name__} {error}".splitlines()[0]
-    found |= {what: peer for what, peer in peers.items() if what in answers}
-    entries = {what: row.entry() for what, (row, *_) in found.items()}
+    files |= {what: peer for what, peer in peers.items() if what in answers}
+    entries = {what: row.entry() for what, (row, *_) in files.items()}
     plan = Plan((1,), rounds, 50, usable_threads(), TIMEOUT_S)
     race = run_race(entries, plan, ORIGINAL, inputs=unseen)
     fp32 = next(c.artifact for c in report.candidates if c.name == "fp32" and c.artifact)
     signature = Signature.read(onnx.load(home.store.path(fp32), load_external_data=False))
     golden, files = Golden({}, answers[ORIGINAL], labels), {}
-    for what, (row, seconds, peak) in found.items():
+    for what, (row, seconds, peak) in files.items():
         quality = compare_accuracy(golden, signature, {n: answers[what][n] for n in answers[ORIGINAL]})
         metric = quality.accuracy
         if metric is None and quality.expected_loss is not None:
@@ -234,23 +234,23 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
     return Compared(files=files, failed=named, aa_deviation=race.aa_deviation)
 
 
-def lines(name: str, found: Compared) -> list[tuple[str, ...]]:
+def lines(name: str, network: Compared) -> list[tuple[str, ...]]:
     """Return a network's rows of the table, the fastest first."""
-    order = sorted(found.files, key=lambda what: -float(found.files[what].over_original.value))
+    order = sorted(network.files, key=lambda what: -float(network.files[what].over_original.value))
     table = list[tuple[str, ...]]()
     for what in order:
-        file = found.files[what]
+        file = network.files[what]
         cost = tuple(f"{float(value):.0f}" if value else "" for value in (file.seconds, file.peak_mb))
         bold = f"**{file.what}**" if what == CHOSEN else file.what
         table.append((name, bold, str(file.over_original), fixed(float(file.sqnr_db), 1), file.metric, *cost))
     return table
 
 
-def measured(found: Mapping[str, Compared], rounds: int) -> Measured:
+def measured(networks: Mapping[str, Compared], rounds: int) -> Measured:
     """Return the result for all networks."""
-    beaten = {name: one.beaten_by for name, one in found.items()}
-    failed = [f"{name}: {tool}: {why}" for name, one in found.items() for tool, why in one.failed.items()]
-    worst = max(float(one.aa_deviation) for one in found.values())
+    beaten = {name: network.beaten_by for name, network in networks.items()}
+    failed = [f"{name}: {tool}: {why}" for name, network in networks.items() for tool, why in network.failed.items()]
+    worst = max(float(network.aa_deviation) for network in networks.values())
     return Measured(
         claim="No other tool's INT8 file is both proven faster and more exact than the one that is chosen",
         conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads; SQNR without the mean, of the worst "
@@ -259,12 +259,12 @@ def measured(found: Mapping[str, Compared], rounds: int) -> Measured:
         f"of `gauntlet run` from start to end; the control at most {worst:.1%} apart. "
         + (f"Without a file: {'; '.join(failed)}" if failed else ""),
         figures=(
-            Figure.at_least("networks", len(found), 10),
-            Figure.at_least("without a faster and more exact file", sum(not one for one in beaten.values()),
-                            len(found), goal="all"),
+            Figure.at_least("networks", len(networks), 10),
+            Figure.at_least("without a faster and more exact file", sum(not tools for tools in beaten.values()),
+                            len(networks), goal="all"),
         ),
         columns=("network", "file", "over the original", "SQNR, dB", "metric", "processor s", "MB"),
-        rows=[line for name, one in found.items() for line in lines(name, one)],
+        rows=[line for name, network in networks.items() for line in lines(name, network)],
     )  # fmt: skip
 
 
@@ -277,7 +277,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `gauntlet run`")
     options = parser.parse_args()
-    home, found = Home((options.folder / "home").resolve()), dict[str, Compared]()
+    home, networks = Home((options.folder / "home").resolve()), dict[str, Compared]()
     os.environ["GAUNTLET_HOME"] = str(home.root)
     install("openvino", print)
     for name in options.names or names:
@@ -286,9 +286,9 @@ def main() -> int:
         if options.names or not kept.exists():
             place.mkdir(parents=True, exist_ok=True)
             kept.write_text(compared(name, place, home, options.rounds, options.set).model_dump_json(indent=1))
-        found[name] = Compared.model_validate_json(kept.read_bytes())
-        print(json.dumps({"network": name, "beaten by": found[name].beaten_by}), flush=True)
-    return conclude(measured(found, options.rounds), "peers", options.result)
+        networks[name] = Compared.model_validate_json(kept.read_bytes())
+        print(json.dumps({"network": name, "beaten by": networks[name].beaten_by}), flush=True)
+    return conclude(measured(networks, options.rounds), "peers", options.result)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ def judge(name: str, work: Path) -> Judged:
     for candidate in report.candidates:
         if candidate.artifact is not None and candidate.benchmark:  # only what passed its gates is raced
             other = predictions(home_of(work).store.path(candidate.artifact), name, unseen)
-            found = passed[candidate.name] = agreement(name, original, other, truth)
-            print(f"{name}: {candidate.name}: {found}; the run: {candidate.differences or 'not compared'}", flush=True)
+            kept = passed[candidate.name] = agreement(name, original, other, truth)
+            print(f"{name}: {candidate.name}: {kept}; the run: {candidate.differences or 'not compared'}", flush=True)
     winner = next(c for c in report.candidates if c.name == report.winner)
     config = PipelineConfig.model_validate(report.config)
     decode = getattr(config.data, "decode", None)

@@ -10,11 +10,12 @@ from pathlib import Path
 import psutil
 
 sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("tests", "tests/wings/machines")]
+from free_ports import free_port
 from object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
 from postgres_cluster import PostgresCluster, postgres_cluster
 
 from flows.servers.local_servers import launch, stop, wait_until_up
-from flows.servers.ports import HOST, free_port
+from flows.servers.ports import HOST
 from wings.platform.prepare_databases import MLFLOW, PREFECT
 
 ADDRESS = f"s3://{BUCKET}/shared"

@@ -101,58 +101,58 @@ def looks(python: Path, peer: Peer, streams: Sequence[Stream]) -> dict[str, list
     """Return what a library says of each window after the change: by criterion, one list a stream."""
     script = Path(__file__).with_name("drift_libraries.py")
     with tempfile.TemporaryDirectory() as name:
-        given, told = Path(name) / "streams.npz", Path(name) / "looks.json"
-        references = np.stack([one.reference.features[: peer.reference] for one in streams])
-        asked = np.stack([one.history.features[one.changed % len(one.history.features) :] for one in streams])
-        np.savez(given, names=np.array(NAMES), references=references, streams=asked, size=WINDOW)
-        subprocess.run([python, script, peer.library, given, told], check=True, env={**os.environ, **NO_TELEMETRY})
-        found: dict[str, list[list[bool]]] = json.loads(told.read_text())
-    return found
+        inputs, answers = Path(name) / "streams.npz", Path(name) / "looks.json"
+        references = np.stack([case.reference.features[: peer.reference] for case in streams])
+        requests = np.stack([case.history.features[case.changed % len(case.history.features) :] for case in streams])
+        np.savez(inputs, names=np.array(NAMES), references=references, streams=requests, size=WINDOW)
+        subprocess.run([python, script, peer.library, inputs, answers], check=True, env={**os.environ, **NO_TELEMETRY})
+        alarms: dict[str, list[list[bool]]] = json.loads(answers.read_text())
+    return alarms
 
 
-def first(told: Sequence[bool]) -> int | None:
+def first(alarms: Sequence[bool]) -> int | None:
     """Return the last request of the first window with an alarm, counted from the start of the streams with changes."""
-    return next((CHANGED + (place + 1) * WINDOW - 1 for place, alarm in enumerate(told) if alarm), None)
+    return next((CHANGED + (place + 1) * WINDOW - 1 for place, alarm in enumerate(alarms) if alarm), None)
 
 
 def drawn(streams: int, repeats: int) -> dict[str, list[Stream]]:
     """Return the streams by what changes in them."""
-    found = {
+    streams_of = {
         name: [stream(seed, SAMPLES, reference=LARGE, draws=draws) for seed in range(streams)]
         for name, draws in DRAWS.items()
     }
     changes: dict[str, dict[str, Any]] = {name: {"after": population(name, SEVERITY)} for name in CORRUPTIONS}
     changes["label shift"] = {"weights": label_shift(SEVERITY)}
     for name, how in sorted(changes.items()):
-        found[name] = [
+        streams_of[name] = [
             stream(1000 + seed, CHANGED + AFTER, changed=CHANGED, reference=LARGE, **how) for seed in range(repeats)
         ]
-    return found
+    return streams_of
 
 
 def ours(streams: Mapping[str, Sequence[Stream]], limits: MonitorLimits) -> dict[str, list[int | None]]:
     """Return the request of the monitor's first alarm for each stream."""
 
-    def shorter(one: Stream) -> Stream:
-        known, wrong = one.reference.features[:: LARGE // OURS], one.reference.wrong
-        times = one.history.times * 24 * HOUR_S / PER_DAY
+    def shorter(whole: Stream) -> Stream:
+        known, wrong = whole.reference.features[:: LARGE // OURS], whole.reference.wrong
+        times = whole.history.times * 24 * HOUR_S / PER_DAY
         reference = MonitoringReference(NAMES, known, None if wrong is None else wrong[:: LARGE // OURS])
-        return replace(one, reference=reference, history=replace(one.history, times=times))
+        return replace(whole, reference=reference, history=replace(whole.history, times=times))
 
-    return {name: [alarm_of(shorter(one), limits) for one in some] for name, some in streams.items()}
+    return {name: [alarm_of(shorter(case), limits) for case in some] for name, some in streams.items()}
 
 
 def theirs(python: Path, peer: Peer, streams: Mapping[str, Sequence[Stream]]) -> dict[str, dict[str, list[int | None]]]:
     """Return the same for each criterion of a library."""
     some = {name: those[: peer.streams] if name in DRAWS else those for name, those in streams.items()}
-    found: dict[str, dict[str, list[int | None]]] = {}
+    alarms_of: dict[str, dict[str, list[int | None]]] = {}
     for chosen in (DRAWS, some.keys() - DRAWS.keys()):
         names = [name for name in some if name in chosen]
-        for criterion, told in looks(python, peer, [one for name in names for one in some[name]]).items():
-            rest = iter(told)
+        for criterion, alarms_in in looks(python, peer, [case for name in names for case in some[name]]).items():
+            rest = iter(alarms_in)
             alarms = {name: [first(next(rest)) for _ in some[name]] for name in names}
-            found.setdefault(f"{peer.name}: {criterion}", {}).update(alarms)
-    return found
+            alarms_of.setdefault(f"{peer.name}: {criterion}", {}).update(alarms)
+    return alarms_of
 
 
 def compare(folder: Path, streams: int, nannyml_streams: int, evidently_streams: int, repeats: int) -> Measured:
@@ -160,22 +160,22 @@ def compare(folder: Path, streams: int, nannyml_streams: int, evidently_streams:
     evidently = (Peer("evidently", size, evidently_streams) for size in (SMALL, LARGE))
     peers = [*evidently, Peer("nannyml", LARGE, nannyml_streams)]
     pythons = {library: environment(folder, library) for library in PINS}
-    asked = drawn(streams, repeats)
+    streams_of = drawn(streams, repeats)
     with ThreadPoolExecutor(len(peers)) as pool:
-        waiting = [pool.submit(theirs, pythons[peer.library], peer, asked) for peer in peers]
-        found = {f"{name}, reference {OURS:,}": ours(asked, limits) for name, limits in WAYS.items()}
-        for one in waiting:
-            found |= one.result()
-    return measured(found, repeats)
+        waiting = [pool.submit(theirs, pythons[peer.library], peer, streams_of) for peer in peers]
+        alarms = {f"{name}, reference {OURS:,}": ours(streams_of, limits) for name, limits in WAYS.items()}
+        for waiter in waiting:
+            alarms |= waiter.result()
+    return measured(alarms, repeats)
 
 
-def measured(found: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: int) -> Measured:
+def measured(alarms_of: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: int) -> Measured:
     """Return the table: one row for each way to watch."""
     rows, figures = list[tuple[str, ...]](), list[Figure]()
-    for place, (name, alarms) in enumerate(found.items()):
+    for place, (name, alarms) in enumerate(alarms_of.items()):
         changed = [Delay.of(some) for what, some in alarms.items() if what not in DRAWS]
         false = {what: sum(at is not None for at in alarms[what]) for what in DRAWS}
-        noticed, late = sum(one.noticed for one in changed), float(np.mean([one.samples for one in changed]))
+        noticed, late = sum(delay.noticed for delay in changed), float(np.mean([delay.samples for delay in changed]))
         rows.append((name, *(f"{false[what]} of {len(alarms[what])}" for what in false), *map(str, changed)))
         for what, count in false.items():
             ends = binomtest(count, len(alarms[what])).proportion_ci()  # Clopper and Pearson, 95 %
@@ -186,7 +186,7 @@ def measured(found: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: i
             Figure(name=f"{name}: mean delay, changes not noticed as {AFTER:,}", value=round(late), unit="requests"),
             Figure(name=f"{name}: changes noticed", value=noticed, unit=f"of {repeats * len(changed)}"),
         ]
-    changes_asked = [name for name in next(iter(found.values())) if name not in DRAWS]
+    changes_asked = [name for name in next(iter(alarms_of.values())) if name not in DRAWS]
     return Measured(
         "The monitor beside Evidently and NannyML with their defaults, on the same streams",
         f"streams of {SAMPLES:,} requests without a change; {repeats} streams for each change at severity {SEVERITY}, "
@@ -206,9 +206,9 @@ def main() -> int:
     parser.add_argument("--nannyml-streams", type=int, help="of these, for NannyML; by default all")
     parser.add_argument("--evidently-streams", type=int, default=20, help="of these, for Evidently")
     parser.add_argument("--repeats", type=int, default=2, help="streams for each change")
-    asked = parser.parse_args()
-    streams = asked.streams, asked.nannyml_streams or asked.streams, asked.evidently_streams
-    return conclude(compare(asked.environments.resolve(), *streams, asked.repeats), "monitoring", asked.result)
+    options = parser.parse_args()
+    streams = options.streams, options.nannyml_streams or options.streams, options.evidently_streams
+    return conclude(compare(options.environments.resolve(), *streams, options.repeats), "monitoring", options.result)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
     careful = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
     quantize_static(out / "prepared.onnx", out / "u8s8.onnx", one_by_one(calibration), **careful)
     simplified(model, out / "onnxsim.onnx")
-    found = {
+    files = {
         REFERENCE: Row(file=model, target=OrtCpu()),
         "ONNX Runtime, FP32 after onnxsim": Row(file=out / "onnxsim.onnx", target=OrtCpu()),
         "`quantize_static`, its defaults": Row(file=out / "defaults.onnx", target=OrtCpu()),
@@ -130,7 +130,7 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
         if done.returncode:
             print(f"{name}: failed: {' '.join((done.stderr or done.stdout).strip().splitlines()[-2:])}")
         else:
-            found[name] = Row(file=file, target=target)
+            files[name] = Row(file=file, target=target)
     frameworks: dict[str, Target] = {
         "PyTorch, eager": TorchEager(),
         "PyTorch, compiled": TorchCompiled(),
@@ -139,8 +139,8 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
         "Keras, `tf.function`": KerasCompiled(xla=False),
     }
     source = network.kept.source and network.store.path(network.kept.source)
-    found |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.rejection_reason(source)}
-    return judged(found, network)
+    files |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.rejection_reason(source)}
+    return judged(files, network)
 
 
 def simplified(model: Path, path: Path) -> None:
@@ -159,12 +159,12 @@ def images(network: Network, split: str, count: int | None = None) -> dict[str, 
     return {name: np.asarray(values, dtype=np.float32) for name, values in taken.items()}
 
 
-def judged(found: dict[str, Row], network: Network) -> dict[str, Row]:
+def judged(files: dict[str, Row], network: Network) -> dict[str, Row]:
     """Return the rows that run, with the quality of their outputs for the test images, each on its own target."""
     golden, alive = Golden.load(network.store.path(network.kept.golden)), {}
     inputs = network.workspace("race").folder / "test.npz"
     np.savez(inputs, **images(network, "test"))
-    for name, row in found.items():
+    for name, row in files.items():
         try:
             scores = next(iter(outputs(row.entry(), inputs).values()))
         except WorkerFailed as error:

@@ -52,7 +52,7 @@ def choose(
 
 
 def table(
-    found: dict[str, Row], measured: dict[str, Contender], trained: bool
+    files: dict[str, Row], measured: dict[str, Contender], trained: bool
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the columns and the rows, the fastest at the first batch size first; print what failed."""
     base = measured[REFERENCE]
@@ -60,14 +60,14 @@ def table(
     heads = [head for batch in sizes for head in (f"batch {batch}, ms", f"batch {batch}, x FP32")]
     columns = ("file and runtime", *["accuracy"] * trained, "SQNR, dB", "size", *heads)
     lines = []
-    alive = [name for name in found if not measured[name].failure]
+    alive = [name for name in files if not measured[name].failure]
     for name in sorted(alive, key=lambda n: float(np.median(measured[n].round_medians_ms[sizes[0]]))):
-        one = found[name]
-        cells = [percent(one.accuracy)] * trained + [fixed(one.sqnr_db, 1), size(one.size_bytes)]
+        file = files[name]
+        cells = [percent(file.accuracy)] * trained + [fixed(file.sqnr_db, 1), size(file.size_bytes)]
         for row in rows(measured[name], base, resolution=0):
             cells += [fixed(row.median_ms, 2), speedup(row.speedup, row.speedup_low, row.speedup_high)]
         lines.append((name, *cells))
-    for name in found:
+    for name in files:
         if measured[name].failure:
             print(f"{name}: {measured[name].failure}")
     return columns, lines

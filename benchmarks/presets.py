@@ -47,8 +47,8 @@ def value(report: RunReport, stage: str, check: str) -> tuple[float, float]:
     """Return what a check of the main line measured, and its limit."""
     entry = report.stage(stage)
     assert entry is not None
-    found = next(one for one in entry.checks if one.name == check)
-    return float(found.value or 0), float(found.limit)
+    result = next(each for each in entry.checks if each.name == check)
+    return float(result.value or 0), float(result.limit)
 
 
 def reached(preset: str, report: RunReport) -> list[Figure]:
@@ -99,14 +99,14 @@ def main() -> int:
         rows.append(cells)
     usual = "The presets reach their accuracy, and unchanged work is not repeated"
     learned = "A detector and a segmenter are learned from nothing within minutes"
-    found = Measured(
+    measured = Measured(
         claim=learned if set(options.presets) <= set(GOALS) else usual,
         conditions="each preset in a new home; seconds are those of the whole command",
         figures=tuple(figures),
         columns=COLUMNS,
         rows=rows,
     )
-    return conclude(found, "pipeline", options.result)
+    return conclude(measured, "pipeline", options.result)
 
 
 if __name__ == "__main__":

@@ -71,14 +71,14 @@ def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path
 
 def summary(notes: Path) -> Measured:
     """Return what was called what, in all races of the notes."""
-    found = [json.loads(line) for line in notes.read_text().splitlines()]
-    steal, foreign = (statistics.mean(note[key] for note in found) for key in ("steal", "foreign"))
-    counts, rows = {name: Counter(note[name][0] for note in found) for name in (SAME, LESS)}, []
+    entries = [json.loads(line) for line in notes.read_text().splitlines()]
+    steal, foreign = (statistics.mean(note[key] for note in entries) for key in ("steal", "foreign"))
+    counts, rows = {name: Counter(note[name][0] for note in entries) for name in (SAME, LESS)}, []
     for name, counted in counts.items():
-        low, middle, high = np.percentile([note[name][1] for note in found], [5, 50, 95])
+        low, middle, high = np.percentile([note[name][1] for note in entries], [5, 50, 95])
         verdicts = [str(counted[verdict]) for verdict in ("faster", "not resolved", "slower")]
         rows.append((name, *verdicts, f"{middle:.3f} ({low:.3f} to {high:.3f})"))
-    races, wrong = len(found), counts[SAME]["faster"] + counts[SAME]["slower"]
+    races, wrong = len(entries), counts[SAME]["faster"] + counts[SAME]["slower"]
     right = counts[LESS]["faster"]
     return Measured(
         "Equal models are not called different, and a small difference is found",

@@ -99,8 +99,8 @@ class Machine:
     def workers(self) -> list[psutil.Process]:
         """Return the processes that do the work of candidates now."""
         with suppress(psutil.Error):
-            found = self.process.children() if self.process else []
-            return [child for child in found if "spawn_main" in " ".join(child.cmdline())]
+            children = self.process.children() if self.process else []
+            return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
         return []
 
 
@@ -123,10 +123,10 @@ class Sampler(threading.Thread):
         """Look until told to end; moments of one overlap that follow each other count once."""
         before = False
         while not self.ended.wait(0.05):
-            found = {race for race in map(self._race, psutil.pids()) if race is not None}
-            self.looks += bool(found)
-            self.overlaps += len(found) > 1 and not before
-            before = len(found) > 1
+            races = {race for race in map(self._race, psutil.pids()) if race is not None}
+            self.looks += bool(races)
+            self.overlaps += len(races) > 1 and not before
+            before = len(races) > 1
 
     def _race(self, pid: int) -> int | None:
         """Return which process has started a timed process of ours, or None for any other."""
@@ -149,10 +149,10 @@ def kill_at_random(
         if time.monotonic() > end:
             break
         if victim in ("flow process", "worker"):
-            while not (found := living(chance.sample(machines, len(machines)), victim)):
+            while not (target := living(chance.sample(machines, len(machines)), victim)):
                 time.sleep(0.05)
             with suppress(psutil.NoSuchProcess):
-                found.kill()
+                target.kill()
         else:
             platform.kill(victim)
             time.sleep(chance.uniform(0, 5))
@@ -164,30 +164,28 @@ def kill_at_random(
 
 def living(machines: Sequence[Machine], victim: str) -> psutil.Process | None:
     """Return a flow process or a worker of the first machine that has one."""
-    for one in machines:
-        found = (
-            one.workers() if victim == "worker" else [one.process] if one.process and one.process.is_running() else []
-        )
-        if found:
-            return found[-1]
+    for machine in machines:
+        flow = [machine.process] if machine.process and machine.process.is_running() else []
+        if processes := machine.workers() if victim == "worker" else flow:
+            return processes[-1]
     return None
 
 
-def losses(one: Machine) -> list[str]:
+def losses(machine: Machine) -> list[str]:
     """Return every result that a machine has lost: not passed, done again, not in the store, or not in MLflow."""
-    home, lost = one.home, list[str]()
-    lost += [f"model {number}: exit codes {codes}" for number, codes in enumerate(one.exits) if codes[-1] != 0]
+    home, lost = machine.home, list[str]()
+    lost += [f"model {number}: exit codes {codes}" for number, codes in enumerate(machine.exits) if codes[-1] != 0]
     events = [event for run in home.run_folders() for event in Journal(run / "journal.jsonl")]
     done = [e for e in events if e["op"] == "work_finished" and e["stage"] not in TIMED and not e["cached"]]
     times = Counter((event["stage"], event["candidate"], event["key"]) for event in done)
     lost += [f"done {count} times: {key}" for key, count in times.items() if count > 1]
-    another = open_store(one.folder / "another", ADDRESS)
+    another = open_store(machine.folder / "another", ADDRESS)
     for run in home.run_folders():
         if not everything_sent(run):
             lost.append(f"not in MLflow: {run.name}")
         if (report := run / "report.json").exists():
-            found = RunReport.model_validate_json(report.read_bytes())
-            artifacts = [artifact for stage in found.stages for artifact in stage.artifacts.values()]
+            run_report = RunReport.model_validate_json(report.read_bytes())
+            artifacts = [artifact for stage in run_report.stages for artifact in stage.artifacts.values()]
             lost += [f"not in the store: {a.path}" for a in artifacts if not another.is_intact(a)]
     return lost
 
@@ -213,9 +211,9 @@ def storm(folder: Path, kills: int, seed: int, span_s: float, minutes: float = 6
     with platform(folder) as servers, patch.dict(os.environ, servers.environment):
         machines = [Machine(name, folder / name, servers.environment) for name in ("a", "b")]
         ended, sampler = threading.Event(), Sampler(folder)
-        threads = [threading.Thread(target=one.work, args=(ended.is_set,), daemon=True) for one in machines]
-        for one in machines:
-            one.folder.mkdir()
+        threads = [threading.Thread(target=machine.work, args=(ended.is_set,), daemon=True) for machine in machines]
+        for machine in machines:
+            machine.folder.mkdir()
         for thread in (sampler, *threads):
             thread.start()
         try:
@@ -225,32 +223,32 @@ def storm(folder: Path, kills: int, seed: int, span_s: float, minutes: float = 6
         for thread in threads:
             thread.join()
         sampler.ended.set()
-        for one in machines:
-            one.run("sync")
-        lost = [f"{one.name}: {loss}" for one in machines for loss in losses(one)]
+        for machine in machines:
+            machine.run("sync")
+        lost = [f"{machine.name}: {loss}" for machine in machines for loss in losses(machine)]
         twice = published_twice(servers.environment["MLFLOW_TRACKING_URI"])
-    exits = [codes for one in machines for codes in one.exits]
+    exits = [codes for machine in machines for codes in machine.exits]
     return Outcome(killed, lost, twice, sampler.overlaps, sampler.looks, exits, time.monotonic() - began)
 
 
 def measure(kills: int, seed: int, span_s: float, minutes: float) -> Measured:
     """Kill at random, and count."""
     with tempfile.TemporaryDirectory() as text:
-        found = storm(Path(text), kills, seed, span_s, minutes)
-    print(*found.lost, *found.twice, sep="\n")
-    again = sum(len(codes) - 1 for codes in found.exits)
-    counts = {"results lost": len(found.lost), "results published twice": len(found.twice)}
-    counts["benchmarks side by side"] = found.side_by_side
+        outcome = storm(Path(text), kills, seed, span_s, minutes)
+    print(*outcome.lost, *outcome.twice, sep="\n")
+    again = sum(len(codes) - 1 for codes in outcome.exits)
+    counts = {"results lost": len(outcome.lost), "results published twice": len(outcome.twice)}
+    counts["benchmarks side by side"] = outcome.side_by_side
     figures = tuple(Figure.exactly(name, n) for name, n in counts.items())
-    figures += (Figure(name="kills", value=len(found.killed)),)
-    figures += (Figure(name="runs that passed in the end", value=len(found.exits)),)
+    figures += (Figure(name="kills", value=len(outcome.killed)),)
+    figures += (Figure(name="runs that passed in the end", value=len(outcome.exits)),)
     figures += (Figure(name="commands that were given again", value=again),)
-    killed = Counter(found.killed)
+    killed = Counter(outcome.killed)
     return Measured(
         "SIGKILL at random moments loses nothing, doubles nothing, and starts no second benchmark",
         f"two machines on one host, small models, two workers each; a kill every {span_s / 2:g} s on average, and "
-        f"servers started again within 5 s; {found.seconds / 60:.0f} minutes; races were seen at {found.looks} looks, "
-        f"20 a second at most; the load at the end was {os.getloadavg()[0]:.1f}",
+        f"servers started again within 5 s; {outcome.seconds / 60:.0f} minutes; races were seen at "
+        f"{outcome.looks} looks, 20 a second at most; the load at the end was {os.getloadavg()[0]:.1f}",
         figures,
         ("killed", "times"),
         [(victim, str(killed[victim])) for victim in VICTIMS],
@@ -264,9 +262,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--span", type=float, default=30, metavar="S", help="longest time between two kills")
     parser.add_argument("--minutes", type=float, default=60, help="no kill after so many, however few there were")
-    asked = parser.parse_args(words)
-    found = measure(asked.kills, asked.seed, asked.span, asked.minutes)
-    return conclude(found, "machines", asked.result)
+    options = parser.parse_args(words)
+    measured = measure(options.kills, options.seed, options.span, options.minutes)
+    return conclude(measured, "machines", options.result)
 
 
 if __name__ == "__main__":

@@ -96,17 +96,17 @@ def add_result_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", type=Path, metavar="FILE.json", help="write the result for docs/benchmarks.md, too")
 
 
-def conclude(found: Measured, topic: Topic, result: Path | None) -> int:
+def conclude(measured: Measured, topic: Topic, result: Path | None) -> int:
     """Print a result, write it where `--result` asks for it, and return 1 when a goal is missed, otherwise 0."""
-    for line in (found.columns, ["---"] * len(found.columns), *found.rows) if found.rows else ():
+    for line in (measured.columns, ["---"] * len(measured.columns), *measured.rows) if measured.rows else ():
         print("| " + " | ".join(line) + " |")
-    for figure in found.figures:
+    for figure in measured.figures:
         missed = ", missed" if figure.met is False else ""
         goal = f" (goal: {figure.goal}{missed})" if figure.goal else ""
         print(f"{figure.name}: {figure.value:g} {figure.unit}".rstrip() + goal)
     if result is not None:
-        write_result(result, topic=topic, **found._asdict())
-    return 1 if any(figure.met is False for figure in found.figures) else 0
+        write_result(result, topic=topic, **measured._asdict())
+    return 1 if any(figure.met is False for figure in measured.figures) else 0
 
 
 def write_result(path: Path, command: str = "", **measured: Any) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 import requests
+from free_ports import free_port
 
 from flows.record.home import Home
 from flows.servers.password import password_file
-from flows.servers.ports import free_port
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.served_champion import logged_requests
@@ -37,8 +37,8 @@ def until(ready: Callable[[], Any], what: str) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        if found := ready():
-            return found
+        if answer := ready():
+            return answer
         time.sleep(POLL_S)
     raise TimeoutError(f"not after {PATIENCE_S:g} s: {what}")
 
@@ -78,8 +78,8 @@ class RunningPlatform:
 
     def status(self) -> dict[str, Any]:
         """Return what `gauntlet status --json` says, with the parts by name."""
-        found: dict[str, Any] = json.loads(self.gauntlet("status", "--json").stdout)
-        return {**found, "parts": {part["name"]: part for part in found["parts"]}}
+        status: dict[str, Any] = json.loads(self.gauntlet("status", "--json").stdout)
+        return {**status, "parts": {part["name"]: part for part in status["parts"]}}
 
     def kill(self, name: str) -> Callable[[], Any]:
         """Kill a part; what is returned waits until it is there again."""
@@ -94,8 +94,8 @@ class RunningPlatform:
 
     def start(self, deployment: str, parameters: dict[str, Any]) -> str:
         """Start a flow run, as a person does from its form; return its id."""
-        found = self._api("GET", f"deployments/name/{deployment}")
-        return str(self._api("POST", f"deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"])
+        record = self._api("GET", f"deployments/name/{deployment}")
+        return str(self._api("POST", f"deployments/{record['id']}/create_flow_run", {"parameters": parameters})["id"])
 
     def wait_for_run(self, run: str) -> None:
         """Wait until a flow run has completed."""
@@ -119,13 +119,13 @@ class RunningPlatform:
     def ask(self, request_id: str, images: np.ndarray) -> list[int]:
         """Return the predicted classes; a request that the server does not answer is sent again with the same id."""
         tensor = {"name": "input", "shape": list(images.shape), "datatype": "FP32", "data": images.ravel().tolist()}
-        found = self._post("infer", {"inputs": [tensor]}, request_id).json()["outputs"][0]
-        return list(np.reshape(found["data"], found["shape"]).argmax(axis=1))
+        output = self._post("infer", {"inputs": [tensor]}, request_id).json()["outputs"][0]
+        return list(np.reshape(output["data"], output["shape"]).argmax(axis=1))
 
     def tell(self, request_ids: Sequence[str], labels: np.ndarray) -> None:
         """Send the right classes of requests, BATCH labels for each."""
         rows = zip(request_ids, labels.reshape(-1, BATCH).tolist(), strict=True)
-        self._post("feedback", {"feedback": [{"request_id": one, "labels": row} for one, row in rows]})
+        self._post("feedback", {"feedback": [{"request_id": answered, "labels": row} for answered, row in rows]})
 
     def logged(self, version: str) -> Counter[str]:
         """Return how often each request to a version is in the log."""
@@ -133,7 +133,7 @@ class RunningPlatform:
 
     def labeled(self) -> Counter[str]:
         """Return how often the log has labels of each request."""
-        return Counter(one.request_id for one in RequestLogReader(self.log).feedback())
+        return Counter(feedback.request_id for feedback in RequestLogReader(self.log).feedback())
 
     def look(self, version: str) -> MonitorResult | None:
         """Return what the last look at a version found."""

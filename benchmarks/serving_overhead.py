@@ -124,7 +124,7 @@ Round = dict[str, tuple[float, float, float]]
 
 def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server], batch: int) -> Round:
     """Measure every way once."""
-    found: Round = {}
+    figures: Round = {}
     for way in random.sample([BARE, *servers], 1 + len(servers)):
         if way == BARE:
             call: Callable[[], object] = lambda: session.run(None, sample)  # type: ignore[attr-defined] # noqa: E731
@@ -134,8 +134,8 @@ def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server
             call()
         times = [1000 * timed(call) for _ in range(SINGLE)]
         rate = bare_throughput(session, sample, batch) if way == BARE else saturated(servers[way])
-        found[way] = (statistics.median(times), float(np.quantile(times, 0.99)), rate)
-    return found
+        figures[way] = (statistics.median(times), float(np.quantile(times, 0.99)), rate)
+    return figures
 
 
 def main() -> int:

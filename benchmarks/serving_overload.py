@@ -136,7 +136,7 @@ async def overload(client: Client, rate: float, seconds: float) -> tuple[Counter
     latencies: list[float] = []
     statuses: Counter[int] = Counter()
 
-    async def one(due: float) -> None:
+    async def request(due: float) -> None:
         status = await client.send()
         statuses[status] += 1
         if status == OK:
@@ -146,7 +146,7 @@ async def overload(client: Client, rate: float, seconds: float) -> tuple[Counter
     async with asyncio.TaskGroup() as tasks:
         while (due := due + random.expovariate(rate)) < start + seconds:
             await asyncio.sleep(max(0.0, due - perf_counter()))
-            tasks.create_task(one(due))
+            tasks.create_task(request(due))
     if set(statuses) - {OK, REFUSED}:
         raise SystemExit(f"other statuses than {OK} and {REFUSED}: {dict(statuses)}")
     return statuses, latencies, perf_counter() - start
@@ -202,9 +202,9 @@ def main() -> int:
 
 def figures_of(objective_ms: float, rounds: list[Round], memory: list[tuple[float, float]]) -> tuple[Figure, ...]:
     """Return the numbers that the claim rests on."""
-    admitted = np.concatenate([np.array(one.latencies) for one in rounds])
+    admitted = np.concatenate([np.array(lap.latencies) for lap in rounds])
     p99_ms = round(1000 * float(np.quantile(admitted, 0.99)), 1)
-    share = round(statistics.median(one.share(objective_ms / 1000) for one in rounds), 3)
+    share = round(statistics.median(lap.share(objective_ms / 1000) for lap in rounds), 3)
     slope, low, high = growth(memory)
     size, minutes = statistics.mean(mb for _, mb in memory), memory[-1][0]
     return (
@@ -220,17 +220,17 @@ def report(options: argparse.Namespace, rounds: list[Round], memory: list[tuple[
     """Print the rounds and the figures; return 1 where a goal is missed."""
     columns = ("round", "capacity, requests/s", "goodput, share", "refused, share", "p50, ms", "p99, ms")
     rows = []
-    for number, one in enumerate(rounds, 1):
-        p50, p99 = 1000 * np.quantile(one.latencies, (0.5, 0.99))
-        refused = one.refused / (one.refused + len(one.latencies))
-        share = one.share(options.objective_ms / 1000)
-        rows.append((str(number), f"{one.capacity:.0f}", f"{share:.3f}", f"{refused:.2f}", f"{p50:.0f}", f"{p99:.0f}"))
+    for number, lap in enumerate(rounds, 1):
+        p50, p99 = 1000 * np.quantile(lap.latencies, (0.5, 0.99))
+        refused = lap.refused / (lap.refused + len(lap.latencies))
+        share = lap.share(options.objective_ms / 1000)
+        rows.append((str(number), f"{lap.capacity:.0f}", f"{share:.3f}", f"{refused:.2f}", f"{p50:.0f}", f"{p99:.0f}"))
     network = options.model.stem if options.model else "ResNet-18"
     load = f"load of the machine at the end {psutil.getloadavg()[0]:.0f}"
     claim = "At twice its capacity the server answers within its objective and stays as large as it was"
     conditions = f"{network}, requests of one row in binary, {LOAD:g} times the capacity of that minute, {load}"
-    found = Measured(claim, conditions, figures_of(options.objective_ms, rounds, memory), columns, rows)
-    return conclude(found, "serving", options.result)
+    measured = Measured(claim, conditions, figures_of(options.objective_ms, rounds, memory), columns, rows)
+    return conclude(measured, "serving", options.result)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.servers.ports import free_port
+from free_ports import free_port
+
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.runtime.resources import usable_threads
 from serving.open_inference import binary_request

@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+from free_ports import free_port
 from product_run import SHARED, run_product, settings, winner_of
 from results import Figure, Measured, conclude, script_parser
 from zoo_models import MODELS
@@ -24,7 +25,6 @@ from zoo_models.zoo_model import ZooModel, run_file
 
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from flows.servers.ports import free_port
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
@@ -74,8 +74,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
 
 def reason(log: str) -> str:
     """Return why a model is judged by its problem, as the run says it."""
-    found = re.search(r"^  problem +(.*(?:\n   +.*)*)", log, re.MULTILINE)
-    words = " ".join(found[1].split()) if found else ""
+    problem = re.search(r"^  problem +(.*(?:\n   +.*)*)", log, re.MULTILINE)
+    words = " ".join(problem[1].split()) if problem else ""
     return words.partition("because ")[2].partition(";")[0] or words.partition(": ")[2].partition(";")[0]
 
 

@@ -9,7 +9,7 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from flows.servers.password import CLIENT, authorization, refusal
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
+log = logging.getLogger("gauntlet")
 SETTLE_TIMEOUT_S = 20
 FULL_BYTES = 1_000_000
 """With less free space, a disk counts as full."""
@@ -63,7 +64,8 @@ def run_local(
                 wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
-    return folder, None if _passed(folder) else problem
+    passed = json.loads((folder / "report.json").read_bytes())["verdict"] == "passed"  # whether Prefect knows or not
+    return folder, None if passed else problem
 
 
 @contextmanager
@@ -82,11 +84,6 @@ def _cause(error: BaseException) -> PipelineError:
     while chained is not None and not isinstance(chained, PipelineError):
         chained = chained.__context__
     return chained or StageError(f"{type(error).__name__}: {error}")
-
-
-def _passed(folder: Path) -> bool:
-    """Tell whether the run has passed, whether or not Prefect's server knows."""
-    return bool(json.loads((folder / "report.json").read_bytes())["verdict"] == "passed")
 
 
 @contextmanager
@@ -128,7 +125,9 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
         for service in (APILogWorker.instance(), EventsWorker.instance()):
             service._queue.queue.clear()
     with ThreadPoolExecutor() as pool:  # in a notebook's thread, Prefect would only return something to await
-        wait([pool.submit(worker.drain_all, timeout=SETTLE_TIMEOUT_S) for worker in (APILogWorker, EventsWorker)])
+        sent = [pool.submit(worker.drain_all, timeout=SETTLE_TIMEOUT_S) for worker in (APILogWorker, EventsWorker)]
+    for error in filter(None, (future.exception() for future in sent)):
+        log.warning("Prefect did not accept the run's last events: %s", error)
     if folder is None or lost:
         return
     events = list(Journal(folder / "journal.jsonl"))

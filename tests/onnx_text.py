@@ -6,6 +6,7 @@ takes them for bits.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,12 @@ def model(
     proto = parser.parse_model(f"<ir_version: {ir_version}, opset_import: [{opsets}]> {text}")
     _store_weights(proto.graph, weights or {})
     return proto
+
+
+def save(path: Path, text: str) -> str:
+    """Write a model; return its path."""
+    onnx.save(model(text), path)
+    return str(path)
 
 
 def extend(proto: onnx.ModelProto, text: str, place: int | None = None, weights: Weights | None = None) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import needs
 import psutil
+from free_ports import free_port
 
-from flows.servers.ports import HOST, free_port
+from flows.servers.ports import HOST
 
 INIT = Path(__file__).parents[1] / "docker" / "postgres-init.sql"
 SUPERUSER = "postgres"

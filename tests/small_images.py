@@ -18,6 +18,13 @@ def picture(seed: int, height: int = 12, width: int = 16, channels: int = 3) -> 
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
 
 
+def gray_png(level: int) -> bytes:
+    """Return an image file of one color, 12 x 10 pixels."""
+    buffer = io.BytesIO()
+    Image.new("L", (12, 10), level).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def write_pictures(root: Path, *folders: str, count: int = 10, **shape: int) -> Path:
     """Write `count` PNG files into each of the folders below `root`, each another picture; return `root`."""
     for folder in folders:

@@ -45,11 +45,6 @@ def copied() -> list[str]:
     return [source for line in lines for source in line.split()[:-1]]
 
 
-def given_values(settings: dict[str, str | None]) -> dict[str, str]:
-    """Return what has a value in the file."""
-    return {key: value for key, value in settings.items() if value is not None}
-
-
 def passed_on(settings: dict[str, str | None]) -> dict[str, None]:
     """Return what has the value that docker/.env gives it, and is left out where it gives none."""
     return {key: None for key, value in settings.items() if value is None}
@@ -71,7 +66,9 @@ def test_a_port_is_published_on_the_loopback_only(name: str) -> None:
 
 @each_service
 def test_a_password_comes_from_the_environment_and_has_no_default(name: str) -> None:
-    for key, value in given_values(SERVICES[name].get("environment", {})).items():
+    for key, value in SERVICES[name].get("environment", {}).items():
+        if value is None:  # it is that of the environment
+            continue
         in_address = re.search(r"://[^:/]+:(.+)@", value)
         if in_address:
             assert MANDATORY.match(in_address[1]), f"{name}: {key}"

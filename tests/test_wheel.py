@@ -16,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+import exported_models
 import numpy as np
 import onnx
 import pytest
-import written_models
 from harness import sets
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -39,11 +39,6 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 def wheel_project() -> dict[str, Any]:
     script = runpy.run_path(str(PROJECT / ".ci" / "wheel"))
     return dict(tomllib.loads(script["wheel_project"](PYPROJECT)))
-
-
-def files_of_packages() -> set[str]:
-    listed = subprocess.check_output(["git", "ls-files", "-z", *PACKAGES], cwd=PROJECT, text=True)
-    return set(filter(None, listed.split("\0")))
 
 
 def test_wheel_requires_the_cpu_build_of_onnx_runtime_and_no_mlflow() -> None:
@@ -102,13 +97,14 @@ def call(environment: Path, tmp_path: Path) -> Call:
 @pytest.mark.nightly
 def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names == files_of_packages()
+    listed = subprocess.check_output(["git", "ls-files", "-z", *PACKAGES], cwd=PROJECT, text=True)
+    assert names == set(filter(None, listed.split("\0")))
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_onnx_file_runs_beside_a_folder_of_the_users_own_flows(call: Call, tmp_path: Path) -> None:
-    onnx.save(written_models.convolutions(17), tmp_path / "empty" / "model.onnx")
+    onnx.save(exported_models.convolutions(17), tmp_path / "empty" / "model.onnx")
     (tmp_path / "empty" / "flows.py").write_text("raise SystemExit('not the flows of onnx-gauntlet')\n")
     (tmp_path / "empty" / "images").mkdir()
     for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)):
@@ -193,7 +189,7 @@ def test_what_make_onnx_asks_for_has_no_training_framework() -> None:
 @pytest.mark.nightly
 def test_onnx_file_runs_in_an_environment_without_a_training_framework(tmp_path: Path) -> None:
     python = environment_of({"onnx-gauntlet", *required(asked_by_make())}, tmp_path / "environment")
-    onnx.save(written_models.convolutions(11), tmp_path / "model.onnx")
+    onnx.save(exported_models.convolutions(11), tmp_path / "model.onnx")
     own = {"GAUNTLET_HOME": str(tmp_path / "home"), "GAUNTLET_HOST_LOCK": str(tmp_path / "lock")}
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:

@@ -24,6 +24,9 @@ from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.resources import has_gpu
 
 OUR_PACKAGES = ("tasks", "gauntlet", "frameworks", "wings")
+IN_THE_RECORD = {"drawing", "framework", "function", "section", "shipping", "store"}
+"""The parts that no result depends on: of a framework, the configuration names the class that a stage uses."""
+LOOK_UP = re.compile(r'\b(?:kinds|required)\("(\w+)"')
 IMPORT = re.compile(r"^ *(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
 
 
@@ -125,12 +128,12 @@ def code_digests(*modules: str) -> dict[str, dict[str, str]]:
 
 @lru_cache
 def _read(module: str) -> tuple[str, frozenset[str]] | None:
-    """Return the digest of one of our modules, and what it imports or, if it is a stage's, finds by `kinds(PART)`."""
+    """Return the digest of one of our modules, and what it imports or finds by `kinds` or `required`."""
     path = module_file(Path(tasks.__file__).parent.parent, module)
     if path is None:
         return None
     source = path.read_text("utf-8")
-    parts = re.findall(r'\bkinds\("(\w+)"\)', source) if module.startswith(("tasks.", "wings.")) else []
+    parts = {*LOOK_UP.findall(source)} - IN_THE_RECORD
     brought = {point.module for point in (points() if parts else ()) if point.name.partition(".")[0] in parts}
     return hashlib.sha256(source.encode()).hexdigest(), imports_in(source) | brought
 

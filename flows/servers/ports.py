@@ -36,9 +36,3 @@ def _listen(port: int) -> socket.socket:
     # Connections inherit it. uvicorn would not set it: it takes an inherited socket for one of the file system.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
-
-
-def free_port() -> int:
-    """Return a port that is free now, for a program that cannot inherit a socket."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])

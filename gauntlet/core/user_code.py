@@ -19,8 +19,8 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
+MODULE = re.compile(r"(\w+)(?:/[^,]*|\.[\w-]+)?\.(?:py|so|pyd),")
+"""A line of a package's `RECORD`: the top-level module, and a file of its source or its compiled code."""
 MAX_NAME, MAX_TEXT_BYTES = 100, 1 << 20
 """Of a text file that a user's code names and reads."""
 
@@ -157,7 +157,7 @@ def installed_packages() -> Mapping[str, list[str]]:
     provided: dict[str, list[str]] = {}
     for brought in importlib.metadata.distributions():
         lines = (brought.read_text("RECORD") or "").splitlines()
-        written = {line.partition(",")[0].partition("/")[0].removesuffix(".py") for line in lines if ".py," in line}
+        written = {match[1] for line in lines if (match := MODULE.match(line))}
         for module in (brought.read_text("top_level.txt") or "").split() or written:
             provided.setdefault(module, []).append(brought.name)
     return provided

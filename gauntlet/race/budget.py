@@ -61,11 +61,6 @@ class Budget(Frozen):
         return tuple(sorted({batch for limit in ROW_LIMITS for batch in self._limits(limit)}))
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is no limit."""
-        return self == NO_BUDGET
-
-    @property
     def least_calls(self) -> int:
         """How many calls at each batch size the limits need: for a bound of the 90th percentile 29, of the 99th 299."""
         percentiles = [limit.percentile for limit in ROW_LIMITS if limit.percentile and self._limits(limit)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gauntlet.core.frozen import Frozen
-from gauntlet.race.budget import Budget
+from gauntlet.race.budget import NO_BUDGET, Budget
 from gauntlet.race.confidence import MAX_ROUNDS, RESOLUTION
 from gauntlet.race.contender import Plan
 from gauntlet.race.objective import Objective
@@ -189,7 +189,7 @@ class BenchmarkConfig(Frozen):
 
         A candidate proven slower than the fastest may be the one within the budget.
         """
-        if budget.is_empty:
+        if budget == NO_BUDGET:
             return self
         least = math.ceil(budget.least_calls / self.rounds)
         return self.replace(min_calls=max(self.min_calls, least), early_stopping=False)

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+import exported_models
 import numpy as np
 import onnx
 import onnx_text
 import pytest
-import written_models
 from inferred_configs import classifier, inferred, saved
 from small_images import write_pictures
 
@@ -87,6 +87,6 @@ def test_request_for_another_problem_than_folders_of_classes_leaves_their_labels
 
 
 def test_images_are_refused_by_a_model_that_takes_none(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", written_models.products())
+    model = saved(tmp_path / "m.onnx", exported_models.products())
     with pytest.raises(ConfigError, match=r"takes x float32 \[n, 64\]. Fix: --data FILE.npz"):
         infer_config(model, write_pictures(tmp_path / "p", "a", "b"), None, {})

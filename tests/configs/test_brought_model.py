@@ -3,16 +3,15 @@
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import control_flow_models
+import exported_models
 import numpy as np
 import onnx
 import onnx_text
 import pretrained_models
 import pytest
 import transformer_models
-import written_models
 from inferred_configs import classifier, inferred, saved
-from onnx_models import quantized
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from PIL import Image
 from streaming_models import leaky_sum
 
@@ -25,7 +24,7 @@ from gauntlet.core.signature import signature_from_graph
 
 
 def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path) -> None:
-    model = saved(tmp_path / "My Model_v2.onnx", written_models.convolutions())
+    model = saved(tmp_path / "My Model_v2.onnx", exported_models.convolutions())
     found, config = inferred(model)
     assert config.name == "my-model-v2"
     assert (config.train.kind, config.train.model) == ("onnx", model)
@@ -39,7 +38,7 @@ def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path)
 def test_model_with_attention_gets_recipes_for_products(tmp_path: Path) -> None:
     _, config = inferred(saved(tmp_path / "encoder.onnx", transformer_models.encoder()))
     assert "dynamic-s8-matmul" in {recipe.name for recipe in config.quantize}
-    _, other = inferred(saved(tmp_path / "conv.onnx", written_models.convolutions()))
+    _, other = inferred(saved(tmp_path / "conv.onnx", exported_models.convolutions()))
     assert "dynamic-s8-matmul" not in {recipe.name for recipe in other.quantize}
 
 
@@ -92,15 +91,19 @@ def test_axes_named_with_a_question_mark_have_lengths_of_their_own(tmp_path: Pat
 
 
 def test_batch_that_is_the_second_axis_is_no_batch(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", control_flow_models.initial_state())
-    found, config = inferred(model, x=(6, 1, 20))
+    text = """
+        recurrent (float[6,n,20] x) => (float[n,16] y) <float[1,48,20] w, float[1,48,16] r, int64[1] axis = {0}>
+        { _, last = GRU<hidden_size = 16>(x, w, r) y = Squeeze(last, axis) }
+    """
+    found, config = inferred(saved(tmp_path / "m.onnx", onnx_text.model(text)), x=(6, 1, 20))
     assert config.data.no_batch_axis
     assert "one sample a call" in found.notes["batch"]
 
 
 def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", quantized(written_models.products()))
-    found, config = inferred(model)
+    float_model = saved(tmp_path / "float.onnx", exported_models.products())
+    quantize_dynamic(float_model, tmp_path / "m.onnx", weight_type=QuantType.QUInt8)
+    found, config = inferred(tmp_path / "m.onnx")
     assert config.data.no_batch_axis
     assert config.data.dynamic_axes == {"n": 1}
     assert "depends on the other samples of its batch" in found.notes["batch"]
@@ -146,11 +149,11 @@ def test_states_are_said_and_written_where_they_can_be_cleared(tmp_path: Path) -
     assert found.notes["states"].startswith("h -> h_out, judged over sequences in which each model feeds itself")
     assert config.train.states == (("h", "h_out"),)
     assert validated(model, found.values, ("train.states=[]",)).train.states == ()
-    assert "states" not in inferred(saved(tmp_path / "n.onnx", written_models.convolutions()))[0].notes
+    assert "states" not in inferred(saved(tmp_path / "n.onnx", exported_models.convolutions()))[0].notes
 
 
 def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", written_models.convolutions())
+    model = saved(tmp_path / "m.onnx", exported_models.convolutions())
     samples, labels = tmp_path / "samples.npz", tmp_path / "labels.txt"
     np.savez(samples, image=np.zeros((20, 3, 32, 32), np.float32), labels=np.arange(20) % 10)
     labels.write_text("\n".join(f"class {number}" for number in range(10)))
@@ -163,7 +166,7 @@ def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None
 @pytest.mark.parametrize(("highest", "told"), [(255, True), (1, False)])
 def test_levels_of_eight_bits_are_said_to_be_taken_as_they_are(tmp_path: Path, highest: int, told: bool) -> None:
     np.savez(tmp_path / "s.npz", image=np.full((20, 3, 32, 32), highest, np.uint8))
-    found, _ = inferred(saved(tmp_path / "m.onnx", written_models.convolutions()), tmp_path / "s.npz")
+    found, _ = inferred(saved(tmp_path / "m.onnx", exported_models.convolutions()), tmp_path / "s.npz")
     assert ("image are taken as they are, from 0 to 255" in found.notes.get("scale", "")) == told
 
 

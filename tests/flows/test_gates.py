@@ -21,13 +21,6 @@ Run = Callable[[PipelineConfig], RunReport]
 MAIN_LINE = ["data", "train", "evaluate", "export", "normalize", "structure", "numerics"]
 
 
-def perturb_a_weight(model: onnx.ModelProto) -> None:
-    weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
-    values = numpy_helper.to_array(weight).copy()
-    values.flat[0] += 1.0
-    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
-
-
 @pytest.fixture
 def with_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
@@ -38,7 +31,10 @@ def with_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     def export(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
         report = exporting.export(config, out, model=model, **inputs)
         proto = onnx.load(out.path(report.artifacts["model"]))
-        perturb_a_weight(proto)
+        weight = next(t for t in proto.graph.initializer if len(t.dims) == 4)
+        values = numpy_helper.to_array(weight).copy()
+        values.flat[0] += 1.0
+        weight.CopyFrom(numpy_helper.from_array(values, weight.name))
         path = out.folder / "model.onnx"
         path.write_bytes(proto.SerializeToString())
         return report.replace(artifacts={"model": out.store_file(path)})

@@ -7,8 +7,8 @@ import subprocess
 import time
 import warnings
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import onnx
@@ -16,10 +16,12 @@ import onnx_text
 import psutil
 import pytest
 from fake_runs import fake_run, waiting_run
+from free_ports import free_port
 from harness import GAUNTLET, SHORT, command, journal, sets, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 from prefect.client.orchestration import get_client
+from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from configs.schema import PipelineConfig
@@ -28,7 +30,6 @@ from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
-from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import configured_stages
 
@@ -182,22 +183,10 @@ def test_work_that_a_killed_run_has_finished_is_not_repeated(
     report = RunReport.model_validate_json((again / "report.json").read_bytes())
     made = [("begin", None), ("make", "worse"), ("make", "good"), ("make", "better"), ("race", None)]
     assert [(entry.stage, entry.candidate) for entry in report.stages] == made
-    finished, cached = ({e["key"] for e in journal(run) if done(e)} for run, done in ((killed, ended), (again, reused)))
-    assert len(finished) == (1 if stage == "make" else 4)
-    assert cached == finished
-    assert_closed(killed)
-
-
-def ended(event: dict[str, Any]) -> bool:
-    return bool(event["op"] == "work_finished")
-
-
-def reused(event: dict[str, Any]) -> bool:
-    return ended(event) and event["cached"]
-
-
-def assert_closed(killed: Path) -> None:
-    """Neither MLflow nor Prefect shows the run as running."""
+    before, after = ([e for e in journal(run) if e["op"] == "work_finished"] for run in (killed, again))
+    assert len(finished := {event["key"] for event in before}) == (1 if stage == "make" else 4)
+    assert {event["key"] for event in after if event["cached"]} == finished
+    # Neither MLflow nor Prefect shows the run as running.
     assert journal(killed)[-1]["status"] == "KILLED"
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
@@ -210,3 +199,12 @@ def test_what_prefect_still_sends_is_waited_for_in_a_notebook_too(monkeypatch: p
         loop.call_soon(wait_for_prefect_events, "http://127.0.0.1:9/api", None)
         loop.run_until_complete(asyncio.sleep(0))
     assert not [str(warning.message) for warning in said]
+
+
+def test_events_that_prefect_does_not_take_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flows.local_run.responds", lambda _: True)
+    monkeypatch.setattr(EventsWorker, "drain_all", partial(int, "lost"))
+    wait_for_prefect_events("http://127.0.0.1:9/api", None)
+    assert "Prefect did not accept the run's last events" in caplog.text

@@ -28,13 +28,6 @@ DEPLOYMENTS = [one["name"] for file in FILES for one in yaml.safe_load(file.read
 pytestmark = pytest.mark.nightly
 
 
-def deploying() -> str:
-    """Return what the worker's pod runs first, with the template where this checkout has it."""
-    (worker,) = yaml.safe_load_all((MANIFESTS / "worker.yaml").read_text())
-    (first,) = worker["spec"]["template"]["spec"]["initContainers"]
-    return str(first["command"][-1]).replace("/work-pool/", f"{MANIFESTS}/")
-
-
 async def job_of(pool: WorkPool, deployment: DeploymentResponse, run: FlowRun) -> dict[str, Any]:
     """Return the job that Prefect's worker would make of a run."""
     async with get_client() as client:
@@ -52,10 +45,11 @@ def test_run_of_every_deployment_becomes_a_valid_job(tmp_path: Path, monkeypatch
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path}
         server = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: os.environ[CLIENT]}
+        (worker,) = yaml.safe_load_all((MANIFESTS / "worker.yaml").read_text())
+        (first,) = worker["spec"]["template"]["spec"]["initContainers"]
+        deploying = ["sh", "-euc", first["command"][-1].replace("/work-pool/", f"{MANIFESTS}/")]  # of this checkout
         for _ in range(2):  # a restarted worker repeats it
-            done = subprocess.run(
-                ["sh", "-euc", deploying()], cwd=TOP, env=environment, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run(deploying, cwd=TOP, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
         with temporary_settings(server), get_client(sync_client=True) as client:
             pool = client.read_work_pool("gauntlet")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from harness import HIDDEN, QUICK, command, prefect_account, sets, sign_in
 from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
-from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 
 pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(600)]

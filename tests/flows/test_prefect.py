@@ -1,6 +1,5 @@
 """A real Prefect server and a real process worker: deploy, trigger, schedule, refuse, one benchmark at a time."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import psutil
 import pytest
 from harness import journal, quick_config
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
@@ -95,11 +95,8 @@ def ended(client: SyncPrefectClient, run: FlowRun) -> FlowRun | None:
 
 
 def has_process(run: FlowRun) -> bool:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("PREFECT__FLOW_RUN_ID") == str(run.id):
-                return True
-    return False
+    environments = (process.info["environ"] or {} for process in psutil.process_iter(["environ"]))
+    return any(variables.get("PREFECT__FLOW_RUN_ID") == str(run.id) for variables in environments)
 
 
 def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPrefectClient, worker_home: Home) -> None:
@@ -161,7 +158,7 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     assert "numerics.max_rel_error" in str(report.data)
     assert str(report.description).startswith("Failed: numerics.max_rel_error: ")
     assert {"mlflow-run"} <= {a.key for a in artifacts}
-    states = {t.name: t.state_name for t in client.read_task_runs(flow_run_filter=only(run))}
+    states = {t.name: t.state_name for t in client.read_task_runs(flow_run_filter=by("id", run.id))}
     assert states["numerics"] == "Completed"
     assert states["numerics gate"] == "Failed"
     assert states["train"] == "Cached"
@@ -171,15 +168,16 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     assert "optimize ort-extended" not in states
 
 
-def only(run: FlowRun) -> FlowRunFilter:
-    return FlowRunFilter.model_validate({"id": {"any_": [str(run.id)]}})
+def by(key: str, value: Any) -> FlowRunFilter:
+    return FlowRunFilter.model_validate({key: {"any_": [str(value)]}})
 
 
 @pytest.mark.nightly  # it waits for Prefect's own clock
 def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
     deployment = client.read_deployment_by_name("gauntlet/on-demand")
     config = quick_config("optimize=[]", "quantize=[]")
-    client.update_deployment(deployment.id, deployment_update(config.model_dump(mode="json")))
+    update = DeploymentUpdate(parameters={"config": config.model_dump(mode="json")})
+    client.update_deployment(deployment.id, update)
     schedules = client.create_deployment_schedules(
         deployment.id, [(IntervalSchedule(interval=timedelta(seconds=20)), True)]
     )
@@ -191,16 +189,8 @@ def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
     assert fired.state.name == "Completed", fired.state.message
 
 
-def deployment_update(config: dict[str, Any]) -> Any:
-    from prefect.client.schemas.actions import DeploymentUpdate
-
-    return DeploymentUpdate(parameters={"config": config})
-
-
 def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | None:
-    found = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment)]}})
-    )
+    found = client.read_flow_runs(flow_run_filter=by("deployment_id", deployment))
     return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)
 
 

@@ -58,18 +58,13 @@ def before_the_race(report: RunReport) -> dict[str, Any]:
     return kept
 
 
-def forget_candidates(home: Home) -> None:
-    """Remove the results of all candidates' stages, so that they run again."""
-    for path in home.results.glob("*.json"):
-        if json.loads(path.read_text())["stage"] not in ("data", "train", "evaluate", "export", "normalize"):
-            path.unlink()
-
-
 @pytest.mark.slow
 def test_report_is_the_same_as_without_workers(run: Run, home: Home) -> None:
     serial = run(quick_config(*CANDIDATES))
     assert serial.verdict == "passed", serial.reason
-    forget_candidates(home)
+    for path in home.results.glob("*.json"):  # the candidates' stages run again
+        if json.loads(path.read_text())["stage"] not in ("data", "train", "evaluate", "export", "normalize"):
+            path.unlink()
     parallel = run(quick_config(*CANDIDATES, "runner={kind: processes, workers: 2}"))
     assert parallel.run_id != serial.run_id
     assert before_the_race(parallel) == before_the_race(serial)

@@ -71,7 +71,8 @@ def test_recolored_picture_is_the_same_with_swapped_or_inverted_colors(seed: int
     result = how.apply(inputs, np.random.default_rng(seed), layout=layout, preprocessing=HOW)
     assert (result.shape, result.dtype) == (inputs.shape, np.float32)
     assert np.array_equal(inputs, before)
-    made = [recoloring(picture, image) for picture, image in zip(PICTURES, channels_first(result, layout), strict=True)]
+    images = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    made = [recoloring(picture, image) for picture, image in zip(PICTURES, images, strict=True)]
     assert {inverted for _, inverted in made} == {False, True}
     assert len({order for order, _ in made}) > 3
 
@@ -84,10 +85,6 @@ def recoloring(picture: np.ndarray, image: np.ndarray) -> tuple[tuple[int, ...],
             if np.allclose(preprocess(255 - colors if inverted else colors, HOW), image, atol=1e-4):
                 return order, inverted
     raise AssertionError("no order of the channels makes this image")
-
-
-def channels_first(images: np.ndarray, layout: Layout) -> np.ndarray:
-    return images if layout == "NCHW" else images.transpose(0, 3, 1, 2)
 
 
 def test_unknown_preprocessing_is_refused_when_colors_are_to_change() -> None:

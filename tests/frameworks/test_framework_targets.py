@@ -70,17 +70,6 @@ def pictures(layout: str) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
-def of_keras(folder: Path, layout: str) -> Exported:
-    files.save(folder / "model.keras", keras_network())
-    return exported(Tf2Onnx(), folder / "model.keras", pictures(layout), ["scores"], layout)
-
-
-def of_saved_model(folder: Path, layout: str) -> Exported:
-    keras_network().export(folder / "saved", format="tf_saved_model", verbose=False)
-    files.pack_saved_model(folder / "saved", folder / "model.zip", SavedModelFolder(model=folder).signature)
-    return exported(Tf2Onnx(), folder / "model.zip", pictures(layout), ["scores"], layout)
-
-
 def keras_network() -> Any:
     return KerasNetworkSpec(architecture="small-cnn", shape=(16, 16, 3), classes=3, batch_norm_momentum=0.9).build()
 
@@ -99,12 +88,6 @@ def of_flax(tmp_path_factory: pytest.TempPathFactory) -> OfFlax:
     return export
 
 
-def of_sklearn(folder: Path, estimator: Any, outputs: list[str]) -> Exported:
-    samples = RNG.standard_normal((60, 4)).astype(np.float32)
-    sklearn.save(folder / "model.skops", estimator.fit(samples, np.arange(60) % 3))
-    return exported(Skl2Onnx(), folder / "model.skops", samples[:5], outputs)
-
-
 def right(truth: Validation) -> None:
     assert truth.reason is None
     assert (truth.stated, truth.effective, truth.macs_share) == ("f32", "f32", 1)
@@ -119,7 +102,8 @@ def test_flax_answers_as_its_exported_file_in_either_layout(of_flax: OfFlax, lay
 
 @pytest.mark.slow
 def test_keras_answers_as_its_exported_file_called_in_both_ways(tmp_path: Path) -> None:
-    network = of_keras(tmp_path, "NCHW")
+    files.save(tmp_path / "model.keras", keras_network())
+    network = exported(Tf2Onnx(), tmp_path / "model.keras", pictures("NCHW"), ["scores"], "NCHW")
     for target in (KerasEager(), KerasCompiled()):
         truth = network.look(target)
         right(truth)
@@ -128,14 +112,19 @@ def test_keras_answers_as_its_exported_file_called_in_both_ways(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_saved_model_answers_as_its_exported_file(tmp_path: Path) -> None:
-    truth = of_saved_model(tmp_path, "NHWC").look(KerasCompiled().with_trust())
+    keras_network().export(tmp_path / "saved", format="tf_saved_model", verbose=False)
+    files.pack_saved_model(tmp_path / "saved", tmp_path / "model.zip", SavedModelFolder(model=tmp_path).signature)
+    network = exported(Tf2Onnx(), tmp_path / "model.zip", pictures("NHWC"), ["scores"], "NHWC")
+    truth = network.look(KerasCompiled().with_trust())
     assert truth.reason is None
     assert (truth.effective, truth.nodes) == ("f32", {"CPU:0": 1})
 
 
 @pytest.mark.slow
 def test_sklearn_answers_as_its_exported_file(tmp_path: Path) -> None:
-    model = of_sklearn(tmp_path, SklearnTraining()._untrained(), ["label", "probabilities"])
+    samples = RNG.standard_normal((60, 4)).astype(np.float32)
+    sklearn.save(tmp_path / "model.skops", SklearnTraining()._untrained().fit(samples, np.arange(60) % 3))
+    model = exported(Skl2Onnx(), tmp_path / "model.skops", samples[:5], ["label", "probabilities"])
     right(model.look(Sklearn()))
 
 
@@ -176,9 +165,6 @@ def test_target_takes_the_files_of_its_own_framework_alone(target: BaseTarget) -
         assert (refusal is None) == (ending in target.model_suffixes)
         assert refusal is None or refusal.endswith(f"got model{ending}")
     assert "--framework-model" in (target.rejection_reason(None) or "")
-
-
-def test_target_of_onnx_files_refuses_no_source() -> None:
     assert OrtCpu().rejection_reason(None) is None
 
 

@@ -28,11 +28,6 @@ def torch_program() -> Any:
     return torch.export.export(torch_module().eval(), (torch.from_numpy(X[:2]),), dynamic_shapes=axes)
 
 
-def scripted_module() -> Any:
-    torch = pytest.importorskip("torch")
-    return torch.jit.script(torch_module().eval())
-
-
 def keras_model() -> Any:
     pytest.importorskip("tensorflow")
     from frameworks.keras.tensorflow_setup import start_tensorflow
@@ -52,25 +47,16 @@ def sklearn_pipeline() -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
 
 
-def lightgbm_classifier() -> Any:
-    lightgbm = pytest.importorskip("lightgbm")
-    return lightgbm.LGBMClassifier(n_estimators=2, min_child_samples=2, verbose=-1, n_jobs=1).fit(X, Y)
-
-
-def xgboost_classifier() -> Any:
-    xgboost = pytest.importorskip("xgboost")
-    return xgboost.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y)
-
-
-MODELS = (
-    torch_module,
-    torch_program,
-    scripted_module,
-    keras_model,
-    sklearn_pipeline,
-    lightgbm_classifier,
-    xgboost_classifier,
-)
+TREES = {"n_estimators": 2, "n_jobs": 1}
+MODELS: dict[str, Callable[[], Any]] = {
+    "torch module": torch_module,
+    "torch program": torch_program,
+    "scripted module": lambda: pytest.importorskip("torch").jit.script(torch_module().eval()),
+    "keras": keras_model,
+    "sklearn": sklearn_pipeline,
+    "lightgbm": lambda: pytest.importorskip("lightgbm").LGBMClassifier(min_child_samples=2, **TREES).fit(X, Y),
+    "xgboost": lambda: pytest.importorskip("xgboost").XGBClassifier(**TREES).fit(X, Y),
+}
 
 
 @pytest.fixture
@@ -78,7 +64,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_model_is_saved_as_a_trusted_file_that_a_run_takes(store: Store, make: Callable[[], Any]) -> None:
     model = make()
     file = model_file(model, X, store)

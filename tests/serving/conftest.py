@@ -3,7 +3,7 @@
 import pytest
 from fake_runs import seam
 from finished_runs import empty_store, finished, finished_home, folder, home, prefect_server, run
-from small_pngs import gray_png
+from small_images import gray_png
 
 __all__ = ["empty_store", "finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]
 

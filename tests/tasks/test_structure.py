@@ -30,10 +30,6 @@ def failed(report: Report[StructureFacts]) -> set[str]:
     return {check.name.removeprefix("structure.") for check in report.failures}
 
 
-def detail(report: Report[StructureFacts], name: str) -> str:
-    return next(check.detail for check in report.checks if check.name == f"structure.{name}")
-
-
 def sound() -> onnx.ModelProto:
     return faulty_models.signed(faulty_models.cnn())
 
@@ -133,7 +129,7 @@ def test_structure_fails_and_shows_the_evidence_when_the_model_has_the_defect(in
     build, check, evidence = DEFECTS[defect]
     report = inspect(build())
     assert check in failed(report)
-    assert evidence in detail(report, check)
+    assert evidence in next(c.detail for c in report.checks if c.name == f"structure.{check}")
     if defect in ALONE:
         assert failed(report) == {check}
 

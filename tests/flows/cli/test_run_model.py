@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import get_args
 
 import detector_models
+import exported_models
 import numpy as np
 import onnx
 import onnx_text
 import onnxruntime_extensions
 import pytest
-import written_models
 from harness import SHORT, command, latest_report, sets
 from rich.console import Console
 from small_images import write_pictures
@@ -31,7 +31,7 @@ QUICK = (*SHORT, "quantize=[{kind: static}]", "optimize=[]")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Hides the one of this folder's conftest: nothing here needs a finished run."""
-    onnx.save(written_models.convolutions(11), tmp_path / "model.onnx")
+    onnx.save(exported_models.convolutions(11), tmp_path / "model.onnx")
     return tmp_path
 
 

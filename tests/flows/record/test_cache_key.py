@@ -103,14 +103,25 @@ def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> No
     assert {"protobuf", "numpy"} <= set(code_digests(quantize.__module__)["packages"])  # onnx imports them
 
 
-def test_code_of_a_stage_holds_what_it_finds_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "module"),
+    [
+        ("correction", quantize.__module__),
+        ("extra", "tasks.data"),
+        ("problem", "gauntlet.problems"),
+        ("ordered", "tasks.numerics"),  # by `gauntlet.metrics.output_comparison`
+    ],
+)
+def test_code_of_a_stage_holds_what_it_finds_by_entry_points(
+    monkeypatch: pytest.MonkeyPatch, part: str, module: str
+) -> None:
     """Else a result would outlive a change of the wing that helped to make it."""
-    brought = EntryPoint("correction.of-another-package", "yaml:safe_load", "gauntlet.kinds")
-    monkeypatch.setattr("flows.record.cache_key.points", lambda: (brought,))
-    uncached = [function.__wrapped__ for function in (code_digests, _read)]
-    monkeypatch.setattr("flows.record.cache_key._read", uncached[1])
-    assert "pyyaml" in uncached[0](quantize.__module__)["packages"]
-    assert "pyyaml" not in uncached[0]("tasks.numerics")["packages"]
+    points = (EntryPoint(f"{part}.of-another-package", "yaml:safe_load", "gauntlet.kinds"),)
+    monkeypatch.setattr("flows.record.cache_key.points", lambda: points)
+    monkeypatch.setattr("flows.record.cache_key._read", _read.__wrapped__)
+    assert "pyyaml" in code_digests.__wrapped__(module)["packages"]
+    points = (EntryPoint("section.of-another-package", "yaml:safe_load", "gauntlet.kinds"),)
+    assert "pyyaml" not in code_digests.__wrapped__(module)["packages"]
 
 
 def test_what_is_read_for_a_key_is_what_python_reads() -> None:  # whose parser a run would wait for
@@ -119,6 +130,16 @@ def test_what_is_read_for_a_key_is_what_python_reads() -> None:  # whose parser 
         assert imports_in(path.read_text()) == imported_modules(path.read_bytes()), path
     known = packages_distributions()
     assert {name: {*brought} for name, brought in installed_packages().items()} == {n: {*known[n]} for n in known}
+
+
+def test_package_of_compiled_code_alone_is_a_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fast-1.dist-info").mkdir()
+    (tmp_path / "fast-1.dist-info" / "METADATA").write_text("Name: fast")
+    files = ("_fast.cpython-311-x86_64-linux-gnu.so", "fastest/core.pyd", "fast.libs/libm.so", "../bin/fast.py")
+    (tmp_path / "fast-1.dist-info" / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+    monkeypatch.syspath_prepend(tmp_path)
+    brought = installed_packages.__wrapped__()
+    assert {name for name in brought if "fast" in brought[name]} == {"_fast", "fastest"}
 
 
 def test_packages_of_the_export_hold_what_the_dynamo_exporter_translates_with() -> None:

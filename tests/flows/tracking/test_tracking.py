@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from free_ports import free_port
 from harness import quick_config
 from mlflow import MlflowClient
 
@@ -13,7 +14,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.servers.local_servers import start_mlflow, stop
-from flows.servers.ports import Port, free_port
+from flows.servers.ports import Port
 from flows.tracking.sender import Sender
 from gauntlet.core.run_report import RunReport
 

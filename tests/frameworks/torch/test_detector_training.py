@@ -1,18 +1,19 @@
 """The detector learns boxes and the segmenter masks, repeatably; what has not learned fails the gate."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from scene_training import Scenes, prepare_scenes
 
 from frameworks.torch.dense_training import AveragedLoop, DenseTraining
 from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from frameworks.torch.network import load_network, run_network
 from frameworks.torch.segmentation_loss import segmentation_loss
 from frameworks.torch.torchscript import TorchScript
+from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -20,10 +21,35 @@ from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
 from gauntlet.problems import problem_of
 from gauntlet.runtime.session import open_session
+from tasks.data import DataFacts, data
 from tasks.evaluate import EvaluateConfig, evaluate
 from tasks.export import export
 from tasks.train import train
 from tasks.train.facts import TrainFacts
+from wings.datasets.digit_scenes import DigitScenes
+
+IMAGES = {"train_images": 48, "validation_images": 10, "calibration_images": 10, "test_images": 16}
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The data stage's report, and the store with its splits."""
+
+    store: Store
+    report: Report[DataFacts]
+
+    def fit(self, folder: Path, **settings: object) -> Report[TrainFacts]:
+        """Train on the scenes; the folder holds the checkpoint."""
+        folder.mkdir(exist_ok=True)
+        learning = DenseTraining.model_validate({"epochs": 1, "batch_size": 16} | settings)
+        space, signature = Workspace(self.store, folder), self.report.facts.signature
+        return train(learning, space, splits=self.report.artifacts, signature=signature)
+
+
+def prepare_scenes(folder: Path, **settings: object) -> Scenes:
+    config = DigitScenes.model_validate({"image_size": 48, "digit_size": (16, 24)} | IMAGES | settings)
+    store = Store(folder / "store")
+    return Scenes(store, data(config, Workspace(store, folder)))
 
 
 @pytest.fixture(scope="module")

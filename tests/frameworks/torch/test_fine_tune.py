@@ -52,7 +52,8 @@ def brought(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     report = model.fit(splits, digits.signature, out)
     report.raise_if_blocked()
-    torch.save(state_of(report, out), folder / "weights.pt")
+    network, _ = torch_network.load_network(out.path(report.artifacts["model"]), trust=True)
+    torch.save(network.state_dict(), folder / "weights.pt")
     return folder
 
 
@@ -66,11 +67,6 @@ def bring(brought: Path, digits: Dataset, workspace: Callable[..., Workspace]) -
         return train(model, workspace(), splits=splits, signature=signature or digits.signature)
 
     return run
-
-
-def state_of(report: Report[TrainFacts], out: Workspace) -> dict[str, torch.Tensor]:
-    network, _ = torch_network.load_network(out.path(report.artifacts["model"]), trust=True)
-    return network.state_dict()
 
 
 def invert(name: str, inputs: np.ndarray) -> None:

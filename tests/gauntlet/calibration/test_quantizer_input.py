@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from exported_models import with_weights_as_inputs
 from onnx import helper, numpy_helper
-from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.preparation import prepare_for_quantization
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes

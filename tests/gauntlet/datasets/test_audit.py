@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_images import photograph
+from small_images import photograph, write_pictures
 
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
@@ -156,18 +156,10 @@ def test_sample_in_two_splits_is_named_by_its_first_place_when_it_is_there_twice
     assert shared_samples(*arrays) == shared_samples(*map(files, arrays)) == [(1, 1)]
 
 
-def folder_of_images(folder: Path, count: int = 12) -> Path:
-    rng = np.random.default_rng(0)
-    for label in ("cat", "dog"):
-        (folder / label).mkdir(parents=True)
-        for number in range(count):
-            Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(folder / label / f"{number}.png")
-    return folder
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_samples_of_image_files_are_known_again_as_arrays(tmp_path: Path, dtype: type) -> None:
-    test = ImageFolder(path=folder_of_images(tmp_path / "images"), image_size=8).load().splits["test"]
+    write_pictures(tmp_path / "images", "cat", "dog", count=12, height=8, width=8)
+    test = ImageFolder(path=tmp_path / "images", image_size=8).load().splits["test"]
     inputs = test.take(slice(None))["input"].astype(dtype)
     assert shared_samples(ArraySplit({"input": inputs[::-1]}), test) == [
         (own, len(inputs) - 1 - own) for own in range(len(inputs))

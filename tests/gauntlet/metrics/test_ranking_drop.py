@@ -28,12 +28,8 @@ def refused_by_ranking(
     return any(check.name == "accuracy.max_ranking_drop" and check.blocks for check in checks)
 
 
-def two_columns(fraud: np.ndarray) -> np.ndarray:
-    return np.stack([1 - fraud, fraud], axis=1)
-
-
 @pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("columns", [lambda fraud: fraud[:, None], two_columns])
+@pytest.mark.parametrize("columns", [lambda p: p[:, None], lambda p: np.stack([1 - p, p], axis=1)])
 def test_rare_class_whose_order_is_lost_below_the_threshold_is_refused(columns, labelled: bool) -> None:
     truth = HAPPENED.astype(np.int64) if labelled else None
     assert refused_by_ranking(columns(FRAUD), columns(FLAT), truth)

@@ -68,40 +68,28 @@ def externalize(tensor: onnx.TensorProto, location: str) -> onnx.TensorProto:
     return tensor
 
 
-def in_function(proto: onnx.ModelProto, place: str) -> None:
-    externalize(proto.functions[0].node[0].attribute[0].t, place)
+KINDS, WEIGHT = onnx.AttributeProto, {"data_type": 1, "dims": [1, 2]}
+HIDDEN: dict[str, Callable[[onnx.ModelProto], onnx.TensorProto]] = {
+    "function": lambda proto: proto.functions[0].node[0].attribute[0].t,
+    "default": lambda proto: proto.functions[0].attribute_proto.add(name="w", type=KINDS.TENSOR).t,
+    "graph": lambda proto: (
+        proto.functions[0].node[1].attribute.add(name="body", type=KINDS.GRAPH).g.initializer.add(**WEIGHT)
+    ),
+    "sparse": lambda proto: proto.graph.sparse_initializer.add().values,
+    "training": lambda proto: proto.training_info.add().algorithm.initializer.add(**WEIGHT),
+}
+"""Where a tensor may be."""
 
 
-def in_default_of_an_attribute(proto: onnx.ModelProto, place: str) -> None:
-    default = proto.functions[0].attribute_proto.add(name="w", type=onnx.AttributeProto.TENSOR)
-    externalize(default.t, place)
-
-
-def in_graph_of_a_function(proto: onnx.ModelProto, place: str) -> None:
-    attribute = proto.functions[0].node[1].attribute.add(name="body", type=onnx.AttributeProto.GRAPH)
-    externalize(attribute.g.initializer.add(data_type=1, dims=[1, 2]), place)
-
-
-def in_sparse_initializer(proto: onnx.ModelProto, place: str) -> None:
-    externalize(proto.graph.sparse_initializer.add().values, place)
-
-
-def in_training_graph(proto: onnx.ModelProto, place: str) -> None:
-    externalize(proto.training_info.add().algorithm.initializer.add(data_type=1, dims=[1, 2]), place)
-
-
-HIDDEN = [in_function, in_default_of_an_attribute, in_graph_of_a_function, in_sparse_initializer, in_training_graph]
-
-
-@pytest.mark.parametrize("hide", HIDDEN, ids=lambda hide: hide.__name__)
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
 @pytest.mark.parametrize("place", ["../secret.bin", "/etc/hostname"])
 def test_external_data_outside_the_folder_is_found_wherever_it_hides(
-    tmp_path: Path, hide: Callable[[onnx.ModelProto, str], None], place: str
+    tmp_path: Path, hidden: Callable[[onnx.ModelProto], onnx.TensorProto], place: str
 ) -> None:
     (tmp_path / "secret.bin").write_bytes(bytes(8))
     (tmp_path / "model").mkdir()
     proto, path = onnx.parser.parse_model(EXTERNAL), tmp_path / "model" / "m.onnx"
-    hide(proto, place)
+    externalize(hidden(proto), place)
     path.write_bytes(proto.SerializeToString())
     assert model_file.invalid_external_locations(proto, path.parent) == [place]
     with pytest.raises(StageError, match=r"m\.onnx: its external data .* outside the model's folder\. Fix: put"):
@@ -111,7 +99,7 @@ def test_external_data_outside_the_folder_is_found_wherever_it_hides(
 def test_external_data_inside_a_function_travels_with_a_copy(tmp_path: Path) -> None:
     proto, path = onnx.parser.parse_model(EXTERNAL), tmp_path / "m.onnx"
     np.array([1, 2], np.float32).tofile(tmp_path / "w.bin")
-    in_function(proto, "w.bin")
+    externalize(HIDDEN["function"](proto), "w.bin")
     path.write_bytes(proto.SerializeToString())
     (tmp_path / "copy").mkdir()
     copy_model(path, tmp_path / "copy" / "c.onnx")

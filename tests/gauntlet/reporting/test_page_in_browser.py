@@ -35,18 +35,12 @@ OVERFLOWING = """
 WIDTHS = "[...document.querySelectorAll('.words')].map(e => e.getBoundingClientRect().width)"
 
 
-def opened(browser, report):
-    """The whole page at 1280 pixels, with everything unfolded."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_content(render_html(report))
-    for fold in page.locator("summary").all():
-        fold.click()
-    return page
-
-
 @pytest.mark.parametrize("run", ["passed", "crowded", "stopped_at_numerics"])
 def test_at_1280_pixels_nothing_overflows_and_reasons_have_a_readable_width(browser, run, request):
-    page = opened(browser, request.getfixturevalue(run))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_content(render_html(request.getfixturevalue(run)))
+    for fold in page.locator("summary").all():
+        fold.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert page.evaluate(OVERFLOWING) == []
     widths = page.evaluate(WIDTHS)

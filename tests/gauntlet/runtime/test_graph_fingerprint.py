@@ -80,29 +80,22 @@ def test_fingerprint_without_weights_tells_shapes_apart() -> None:
     assert graph_fingerprint(wide, weights=False) != graph_fingerprint(tall, weights=False)
 
 
-def swap_inputs(model: onnx.ModelProto) -> None:
-    node = model.graph.node[-1]
-    node.op_type = "Sub"
-
-
 def other_body(model: onnx.ModelProto) -> None:
     branch = next(n for n in model.graph.node if n.op_type == "If").attribute[0].g
     branch.node[0].op_type = "Exp"
 
 
-def other_output(model: onnx.ModelProto) -> None:
-    model.graph.output[0].name = "m"
-
-
-def other_attribute(model: onnx.ModelProto) -> None:
-    model.graph.node[1].attribute.add(name="extra", type=onnx.AttributeProto.INT, i=1)
-
-
-def one_node_twice(model: onnx.ModelProto) -> None:
-    model.graph.node.add(op_type="Relu", input=["m"], output=["unused"])
-
-
-@pytest.mark.parametrize("change", [swap_inputs, other_body, other_output, other_attribute, one_node_twice])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.graph.node[-1], "op_type", "Sub"),
+        other_body,
+        lambda model: setattr(model.graph.output[0], "name", "m"),
+        lambda model: model.graph.node[1].attribute.add(name="extra", type=onnx.AttributeProto.INT, i=1),
+        lambda model: model.graph.node.add(op_type="Relu", input=["m"], output=["unused"]),
+    ],
+    ids=["operator", "body", "output", "attribute", "node twice"],
+)
 def test_fingerprint_differs_when_the_graph_does(change: Callable[[onnx.ModelProto], None]) -> None:
     changed = graph()
     change(changed)

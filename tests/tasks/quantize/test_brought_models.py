@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import control_flow_models
+import exported_models
 import numpy as np
 import onnx
-import onnx_models
 import onnx_text
 import pytest
-import written_models
 from calibrated_recipes import calibrated, quantized
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from random_boxes import CLASSES, imperfect, objects
 
 from gauntlet.core.artifact import Artifact
@@ -73,22 +72,21 @@ def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[Quantiz
 @pytest.mark.parametrize(
     ("recipe", "make"),
     [
-        (EXACT, lambda: written_models.convolutions(9)),
-        (EXACT, lambda: written_models.convolutions(11)),
-        (EXACT, lambda: onnx_models.with_weights_as_constants(written_models.convolutions(12))),
-        (EXACT, lambda: onnx_models.with_weights_as_inputs(written_models.convolutions(9))),
-        (EXACT, lambda: onnx_models.with_number_names(written_models.convolutions(13))),
-        (EXACT, lambda: written_models.upsampling(9)),
-        (EXACT, lambda: control_flow_models.branch_on_value(11)),
-        (EXACT, lambda: control_flow_models.loop(11)),
-        (EXACT, written_models.infinite_mask),
-        (DYNAMIC, lambda: onnx_models.with_weights_as_constants(written_models.products())),
-        (DYNAMIC, lambda: onnx_models.with_weights_as_constants(control_flow_models.branch_on_value(11))),
-        (DYNAMIC, lambda: onnx_models.with_number_names(written_models.products())),
+        (EXACT, lambda: exported_models.convolutions(9)),
+        (EXACT, lambda: exported_models.convolutions(11)),
+        (EXACT, lambda: exported_models.with_weights_as_constants(exported_models.convolutions(12))),
+        (EXACT, lambda: exported_models.with_weights_as_inputs(exported_models.convolutions(9))),
+        (EXACT, lambda: exported_models.with_number_names(exported_models.convolutions(13))),
+        (EXACT, exported_models.upsampling),
+        (EXACT, lambda: exported_models.branch_and_loop(11)),
+        (EXACT, exported_models.infinite_mask),
+        (DYNAMIC, lambda: exported_models.with_weights_as_constants(exported_models.products())),
+        (DYNAMIC, lambda: exported_models.with_weights_as_constants(exported_models.branch_and_loop(11))),
+        (DYNAMIC, lambda: exported_models.with_number_names(exported_models.products())),
     ],
     ids=[
-        *("opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"),
-        *("dynamic constants", "dynamic If", "dynamic number names"),
+        *("opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If and Loop", "mask"),
+        *("dynamic constants", "dynamic If and Loop", "dynamic number names"),
     ],
 )
 def test_recipe_quantizes_what_others_export(
@@ -104,7 +102,7 @@ def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
 ) -> None:
     out = workspace()
     text = "m (float[n,64] x) => (float[n,8] y) <float[8,64] w> { y = Gemm<transB = 1>(x, w) }"
-    proto = onnx_models.written(text)
+    proto = onnx_text.model(text)
     value = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 64])
     getattr(proto.graph, place).append(value)
     require_close(out, proto, applied(DYNAMIC, out, proto))
@@ -115,7 +113,7 @@ def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
 def test_bias_of_a_product_may_have_any_shape(workspace: Callable[..., Workspace], recipe: Any, bias: str) -> None:
     out = workspace()
     product = "y = Gemm<alpha = 0.5, beta = 3.0>(x, w, c)"
-    proto = onnx_models.written(f"m (float[16,64] x) => (float[16,8] y) <float[64,8] w, {bias} c> {{ {product} }}")
+    proto = onnx_text.model(f"m (float[16,64] x) => (float[16,8] y) <float[64,8] w, {bias} c> {{ {product} }}")
     require_close(out, proto, applied(recipe, out, proto))
 
 
@@ -124,7 +122,7 @@ def test_product_with_a_bias_that_does_not_count_is_quantized(workspace: Callabl
     """jax2onnx writes a scalar bias with beta 0, by which the quantizer would divide."""
     out = workspace()
     text = "m (float[n,64] x) => (float[n,8] y) <float[64,8] w, float c = {0}> { y = Gemm<beta = 0.0>(x, w, c) }"
-    proto = onnx_models.written(text)
+    proto = onnx_text.model(text)
     require_close(out, proto, applied(recipe, out, proto))
 
 
@@ -133,7 +131,7 @@ def test_model_without_standard_operators_has_nothing_to_quantize(
     workspace: Callable[..., Workspace], recipe: Any
 ) -> None:
     text = 'm (float[n,4] x) => (float[n,4] y) { y = ai.onnx.ml.Normalizer<norm = "MAX">(x) }'
-    proto = onnx_models.written(text, **{"ai.onnx.ml": 1})
+    proto = onnx_text.model(text, domains={"ai.onnx.ml": 1})
     proto.opset_import.append(onnx.helper.make_opsetid("", 18))  # twice, as skl2onnx writes it
     report = applied(recipe, workspace(), proto)
     assert report.facts.nothing_to_gain == "nothing to quantize among Normalizer"
@@ -151,7 +149,7 @@ def test_nodes_behind_an_operator_of_another_domain_are_quantized(workspace: Cal
             y = MatMul(r, w2)
         }
     """
-    proto = onnx_models.written(text, **{"ai.onnx.ml": 1})
+    proto = onnx_text.model(text, domains={"ai.onnx.ml": 1})
     report = applied(STATIC, out, proto)
     require_close(out, proto, report)
     assert report.facts.left_out == {}
@@ -162,12 +160,13 @@ def test_nodes_behind_an_operator_of_another_domain_are_quantized(workspace: Cal
 
 def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
-    report = applied(DynamicInt8(), out, control_flow_models.computed_weights())
+    text = "m (float[n,4,8,8] x, float[8,4,3,3] w) => (float[n,8,?,?] y) { t = Tanh(w) y = Conv(x, t) }"
+    report = applied(DynamicInt8(), out, onnx_text.model(text))
     assert "its weights are computed" in report.facts.left_out.values()
 
 
 def test_nodes_without_a_finite_range_stay_in_float(workspace: Callable[..., Workspace]) -> None:
-    report = applied(STATIC, workspace(), written_models.infinite_mask())
+    report = applied(STATIC, workspace(), exported_models.infinite_mask())
     left = {reason.partition(":")[0] for reason in report.facts.left_out.values()}
     assert left == {"no range of 'masked'"}
     assert len(report.facts.left_out) == 2  # the Where that writes it and the Softmax that reads it
@@ -175,7 +174,7 @@ def test_nodes_without_a_finite_range_stay_in_float(workspace: Callable[..., Wor
 
 def test_infinite_activation_inside_only_warns(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
-    model, samples = brought(out, written_models.infinite_mask())
+    model, samples = brought(out, exported_models.infinite_mask())
     report = calibrated(out, model, samples, samples)
     (check,) = (c for c in report.checks if c.name == "calibrate.non_finite_tensors")
     assert (check.passed, check.severity) == (False, "warning")
@@ -184,7 +183,7 @@ def test_infinite_activation_inside_only_warns(workspace: Callable[..., Workspac
 def test_float16_weights_are_the_reason_when_nothing_is_left_for_the_dynamic_recipe(
     workspace: Callable[..., Workspace],
 ) -> None:
-    report = applied(DYNAMIC, workspace(), onnx_models.in_float16(written_models.products()))
+    report = applied(DYNAMIC, workspace(), convert_float_to_float16(exported_models.products()))
     assert report.facts.nothing_to_gain == "nothing to quantize among Add, MatMul, Relu; its weights are not float32"
 
 
@@ -200,7 +199,7 @@ def test_products_are_quantized_when_the_quantizer_fails_on_another_operator(
             raise KeyError(self.node.output[0])
 
     monkeypatch.setitem(QDQRegistry, "MaxPool", Faulty)
-    out, proto = workspace(), written_models.convolutions()
+    out, proto = workspace(), exported_models.convolutions()
     report = applied(STATIC, out, proto)
     require_close(out, proto, report)
     assert any("quantizer fails with it: 'p1'" in reason for reason in report.facts.left_out.values())

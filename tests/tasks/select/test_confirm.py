@@ -120,14 +120,6 @@ def test_noisy_machine_is_a_warning(confirmed: Confirm) -> None:
     assert (check.passed, check.severity) == (False, "warning")
 
 
-def selection_of(*names: str) -> Decision:
-    first, *others = names
-    runners_up = tuple(Choice(candidate=name, target="t", session=None, note="") for name in others)
-    return Decision(
-        winner=first, target="t", reason="", required_speedup=1.05, decisions=(), runners_up=runners_up
-    )  # fmt: skip
-
-
 class Races:
     """Second races whose outcome is known; each takes so many seconds."""
 
@@ -143,7 +135,11 @@ class Races:
         return judge(race, self.select, choice, batch=1).replace(confidence=confidence)
 
     def confirm(self) -> Decision:
-        return confirm_in_order(self.select, selection_of(*self.outcomes), self.race_again, clock=lambda: self.now)
+        first, *others = self.outcomes
+        runners_up = tuple(Choice(candidate=name, target="t", session=None, note="") for name in others)
+        rest = {"target": "t", "reason": "", "required_speedup": 1.05, "decisions": ()}
+        selected = Decision(winner=first, runners_up=runners_up, **rest)
+        return confirm_in_order(self.select, selected, self.race_again, clock=lambda: self.now)
 
 
 UNPROVEN: Interval = (1.01, 1.1, 1.2)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from runtime_environments import home_with
 from served_bundles import brightness_bundle, write_bundle
-from small_pngs import gray_png
+from small_images import gray_png
 from static_files import served
 
 from gauntlet.bundle.bundle import MODEL, Bundle, seal

@@ -14,7 +14,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import needs
-from object_server import free_port
+from free_ports import free_port
 
 AZURITE = "azurite@3.35.0"
 CONTAINER = "models"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from azure_server import CONTAINER, azure_server
-from object_server import BUCKET, ObjectServer, free_port, object_server
+from free_ports import free_port
+from object_server import BUCKET, ObjectServer, object_server
 
 from wings.machines.library.object_store_client import connect
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import needs
+from free_ports import free_port
 
 from gauntlet.core.artifact import open_store
 from wings.machines.library.object_store import ObjectStore
@@ -79,13 +79,6 @@ class ObjectServer:
         except OSError:
             return False
         return True
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

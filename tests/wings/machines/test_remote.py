@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import remote_facts
+from free_ports import free_port
 from harness import command
 from pydantic import ValidationError
 from rich.console import Console
@@ -14,7 +15,6 @@ from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.cli.main import main
 from flows.cli.report_tables import print_sections
-from flows.servers.ports import free_port
 from flows.tracking.metric_names import finite
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError

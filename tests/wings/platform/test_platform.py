@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from free_ports import free_port
 from harness import HIDDEN, command, prefect_account, quick_config, sign_in
 from playwright.sync_api import Browser
 
 from flows.record.home import Home
-from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 from wings.platform.local_platform import WORKERS, platform_wings
 

@@ -17,13 +17,14 @@ import onnx
 import onnx_text
 import psutil
 import pytest
+from free_ports import free_port
 from harness import SHORT, command, journal, latest_report, sets
 from postgres_cluster import OWNERS, TLS, PostgresCluster, postgres_cluster, write_certificate
 
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.servers.local_servers import launch, stop, wait_until_up
-from flows.servers.ports import HOST, free_port
+from flows.servers.ports import HOST
 from wings.platform.prepare_databases import FIX_TLS, MLFLOW, PREFECT, main
 
 QUICK = (*SHORT, "quantize=[]", "optimize=[]")

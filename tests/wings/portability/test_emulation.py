@@ -26,11 +26,6 @@ RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.nightly
 
 
-def emulator(target: str) -> None:
-    if emulator_status(target).startswith("unavailable"):
-        needs.missing(f"{target} {emulator_status(target)}")
-
-
 def weights(*shape: int) -> npt.NDArray[np.int8]:
     return np.clip(RNG.normal(0, 70, shape), -127, 127).astype(np.int8)
 
@@ -144,7 +139,8 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_reduced_form_n
 
 
 def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    emulator("arm64")
+    if (status := emulator_status("arm64")).startswith("unavailable"):
+        needs.missing(f"arm64 {status}")
     monkeypatch.setattr("wings.portability.PREDICTION_SAMPLES", 32)  # as many as are emulated
     report = judge(twins.full, emulate=["arm64"])
     prediction, emulated = report.facts.prediction, report.facts.emulated[0]

@@ -32,10 +32,6 @@ Judge = Callable[..., Report[PortabilityFacts]]
 KeepModel = Callable[..., tuple[Workspace, Artifact]]
 
 
-def props(twins: object, artifact: Artifact) -> dict[str, str]:
-    return {p.key: p.value for p in onnx.load(twins.trained.store.path(artifact)).metadata_props}  # type: ignore[attr-defined]
-
-
 def test_model_built_to_saturate_needs_vnni_and_its_reduced_form_does_not(twins: object, judge: Judge) -> None:
     full, reduced = judge(twins.full).facts, judge(twins.reduced).facts
     assert full.verdict == "needs VNNI"
@@ -66,10 +62,11 @@ def test_float_model_is_safe_everywhere(twins: object, judge: Judge) -> None:
 
 def test_verdict_is_in_the_model_beside_its_signature(twins: object, judge: Judge) -> None:
     report = judge(twins.full, on_unsupported_processor="refuse")
-    told = props(twins, report.artifacts["model"])
-    assert '"verdict": "needs VNNI"' in told[METADATA_KEY]
-    assert '"elsewhere": "refuse"' in told[METADATA_KEY]
-    assert Signature.read(onnx.load(twins.trained.store.path(report.artifacts["model"]))).labels
+    proto = onnx.load(twins.trained.store.path(report.artifacts["model"]))
+    verdict = next(entry.value for entry in proto.metadata_props if entry.key == METADATA_KEY)
+    assert '"verdict": "needs VNNI"' in verdict
+    assert '"elsewhere": "refuse"' in verdict
+    assert Signature.read(proto).labels
 
 
 def test_candidate_is_rejected_when_it_needs_vnni_and_must_not(twins: object, judge: Judge) -> None:

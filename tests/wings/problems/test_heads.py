@@ -42,13 +42,6 @@ def samples(count: int = 200) -> dict[str, np.ndarray]:
     return {"x": x, **truth, "labels_price": noisy @ [1, 2, 3, 4]}
 
 
-def written(text: str, path: Path) -> Path:
-    proto = onnx.parser.parse_model(text)
-    SIGNATURE.write(proto)
-    onnx.save(proto, path)
-    return path
-
-
 def golden() -> tuple[Golden, ArraySplit]:
     """Return the outputs of the model above, and the samples."""
     arrays = samples()
@@ -65,10 +58,12 @@ def test_ruined_head_is_refused_by_its_own_gate(broken: str, by: set[str], tmp_p
     space, (reference, split) = workspace(), golden()
     reference.save(tmp_path / "golden.npz")
     ruined = HEADS.replace(f"{broken} = MatMul(x,", f"y = Abs(x)\n    {broken} = MatMul(y,") if broken else HEADS
+    SIGNATURE.write(proto := onnx.parser.parse_model(ruined))
+    onnx.save(proto, tmp_path / "candidate.onnx")
     report = accuracy(
         AccuracyConfig(min_sqnr_db=-100, min_values_sqnr_db=-100),
         space,
-        model=space.store_file(written(ruined, tmp_path / "candidate.onnx")),
+        model=space.store_file(tmp_path / "candidate.onnx"),
         golden=space.store_file(tmp_path / "golden.npz"),
         test=space.store_file(split.save(tmp_path, "test")),
     )

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +17,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import read_npz_split
-from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.session import open_session
 from wings.python_api.objects import model_file, samples_file
 from wings.python_api.sample_files import read_samples
 
@@ -44,20 +42,13 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    proto = onnx_text.model("one (float[n,4] values) => (float[n,4] y) { y = Relu(values) }")
-    onnx.save(proto, tmp_path / "one.onnx")
-    return str(tmp_path / "one.onnx")
+    return onnx_text.save(tmp_path / "one.onnx", "one (float[n,4] values) => (float[n,4] y) { y = Relu(values) }")
 
 
 def read(file: str | None) -> dict[str, Any]:
     assert file is not None
     with np.load(file) as arrays:
         return {name: arrays[name].tolist() for name in arrays.files}
-
-
-def batches() -> Iterator[tuple[torch.Tensor, np.ndarray[Any, Any]]]:
-    yield torch.from_numpy(X[:4]), Y[:4]
-    yield torch.from_numpy(X[4:]), Y[4:]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +74,7 @@ def batches() -> Iterator[tuple[torch.Tensor, np.ndarray[Any, Any]]]:
         (TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), True),
         ([*zip(X, Y, strict=True)], True),
         (torch.from_numpy(X).bfloat16(), False),
-        (batches(), True),
+        (((torch.from_numpy(X[part]), Y[part]) for part in (slice(4), slice(4, None))), True),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -99,10 +90,8 @@ def test_labels_of_a_loader_may_be_texts(model: str, store: Store) -> None:
 
 
 def test_table_of_several_inputs_is_stored_by_column(tmp_path: Path, store: Store) -> None:
-    proto = onnx_text.model("two (float[n] a, float[n] b) => (float[n] y) { y = Add(a, b) }")
-    onnx.save(proto, tmp_path / "two.onnx")
-    table = read(samples_file(TABLE[["a", "b"]], str(tmp_path / "two.onnx"), store))
-    assert table == {"a": X[:, 0].tolist(), "b": X[:, 1].tolist()}
+    two = onnx_text.save(tmp_path / "two.onnx", "two (float[n] a, float[n] b) => (float[n] y) { y = Add(a, b) }")
+    assert read(samples_file(TABLE[["a", "b"]], two, store)) == {"a": X[:, 0].tolist(), "b": X[:, 1].tolist()}
 
 
 def test_same_objects_are_the_same_files(model: str, store: Store) -> None:
@@ -125,7 +114,7 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         (3, "expected arrays, a table, or batches of them"),
         ((X, Y, Y), "a batch of 3 parts; expected samples, or a pair of samples and labels. Fix: give these two"),
         (zip(X, Y, strict=True), "labels is one value, not one for each sample. Fix: give batches"),
-        (iter(()), "has no samples"),
+        ((batch for batch in ()), "generator has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
     ],
 )
@@ -192,32 +181,33 @@ def test_first_row_of_numbers_and_a_text_is_no_row_of_names(model: str, store: S
 
 
 def test_empty_cell_among_texts_is_an_empty_text_and_no_label(store: Store, tmp_path: Path) -> None:
-    model = tmp_path / "text.onnx"
-    onnx.save(onnx_text.model("m (string[n] text) => (string[n] y) { y = Identity(text) }"), model)
+    model = onnx_text.save(tmp_path / "m.onnx", "m (string[n] text) => (string[n] y) { y = Identity(text) }")
     pd.DataFrame({"text": ["ab", ""], "label": ["u", "v"]}).to_csv(tmp_path / "x.csv", index=False)
-    assert read(samples_file(tmp_path / "x.csv", str(model), store))["text"] == ["ab", ""]
+    assert read(samples_file(tmp_path / "x.csv", model, store))["text"] == ["ab", ""]
     pd.DataFrame({"text": ["ab", "c"], "label": ["u", ""]}).to_csv(tmp_path / "x.csv", index=False)
     with pytest.raises(ConfigError, match=r"1 rows have no text in the column 'label'\. Fix: leave out rows without"):
-        samples_file(tmp_path / "x.csv", str(model), store)
+        samples_file(tmp_path / "x.csv", model, store)
 
 
 def test_input_of_that_name_is_no_label(store: Store, tmp_path: Path) -> None:
-    onnx.save(onnx_text.model("two (float[n] a, float[n] y) => (float[n] z) { z = Add(a, y) }"), tmp_path / "two.onnx")
+    two = onnx_text.save(tmp_path / "two.onnx", "two (float[n] a, float[n] y) => (float[n] z) { z = Add(a, y) }")
     TABLE.rename(columns={"b": "y"})[["a", "y"]].to_csv(tmp_path / "x.csv", index=False)
-    stored = read(samples_file(tmp_path / "x.csv", str(tmp_path / "two.onnx"), store))
+    stored = read(samples_file(tmp_path / "x.csv", two, store))
     assert stored == {"a": X[:, 0].tolist(), "y": X[:, 1].tolist()}
 
 
-def with_input_of_labels(folder: Path) -> str:
+@pytest.fixture
+def with_input_of_labels(tmp_path: Path) -> str:
     text = "m (float[n,4] x, int64[n,1] labels) => (float[n,4] y) { f = Cast<to = 1>(labels) y = Mul(x, f) }"
-    onnx.save(onnx_text.model(text), folder / "m.onnx")
-    return str(folder / "m.onnx")
+    return onnx_text.save(tmp_path / "m.onnx", text)
 
 
 @pytest.mark.parametrize("given", [{"labels": Y}, {"labels": Y, "input:labels": Y[::-1]}])
-def test_input_called_labels_is_told_from_the_truth(store: Store, tmp_path: Path, given: dict[str, Any]) -> None:
+def test_input_called_labels_is_told_from_the_truth(
+    store: Store, tmp_path: Path, with_input_of_labels: str, given: dict[str, Any]
+) -> None:
     np.savez(tmp_path / "x.npz", x=X, **given)
-    file = samples_file(tmp_path / "x.npz", with_input_of_labels(tmp_path), store)
+    file = samples_file(tmp_path / "x.npz", with_input_of_labels, store)
     split = read_npz_split(Path(str(file)))
     assert split.inputs["labels"].ravel().tolist() == [*given.values()][-1].tolist()
     assert (split.labels is None) == (len(given) == 1)
@@ -226,9 +216,8 @@ def test_input_called_labels_is_told_from_the_truth(store: Store, tmp_path: Path
 
 def test_columns_of_inputs_with_one_value_a_row_are_in_their_shape(store: Store, tmp_path: Path) -> None:
     text = "m (string[n,1] labels, float[n,1] age) => (string[n,1] y) { y = Identity(labels) z = Abs(age) }"
-    onnx.save(onnx_text.model(text), tmp_path / "m.onnx")
     table = pd.DataFrame({"labels": list("uvwuvw"), "age": X[:, 0], "target": Y})
-    assert read(samples_file(table, str(tmp_path / "m.onnx"), store)) == {
+    assert read(samples_file(table, onnx_text.save(tmp_path / "m.onnx", text), store)) == {
         "input:labels": [[letter] for letter in "uvwuvw"],
         "age": X[:, :1].tolist(),
         "labels": Y.tolist(),
@@ -249,15 +238,15 @@ def test_table_that_is_no_matrix_of_the_input_is_refused_by_column(
         samples_file(table, model, store)
 
 
-def test_missing_column_of_an_input_names_the_users_file(store: Store, tmp_path: Path) -> None:
+def test_missing_column_of_an_input_names_the_users_file(
+    store: Store, tmp_path: Path, with_input_of_labels: str
+) -> None:
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ConfigError, match=r"t\.csv is not read as samples: no input 'x'; found: a, b, c, d\. Fix:"):
-        samples_file(tmp_path / "t.csv", with_input_of_labels(tmp_path), store)
+        samples_file(tmp_path / "t.csv", with_input_of_labels, store)
 
 
-def test_batches_without_any_are_refused(model: str, store: Store) -> None:
-    with pytest.raises(ConfigError, match="data: generator has no samples"):
-        samples_file((batch for batch in ()), model, store)
+def test_module_needs_a_sample(store: Store) -> None:
     with pytest.raises(ConfigError, match="data: there is no sample in it"):
         model_file(torch.nn.Linear(2, 2), (batch for batch in ()), store)
 
@@ -272,10 +261,7 @@ def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "x.docx",
-            r"x.docx: a file of no known kind; expected a folder of images or .wav files, .npz .*FILE.py:FUNCTION",
-        ),
+        ("x.docx", "x.docx: a file of no known kind; expected a folder of images or .wav .*, .npz .*FILE.py:FUNCTION"),
         ("bad.parquet", "bad.parquet: cannot be read: ArrowInvalid.*Fix: copy the file again"),
         ("empty.csv", "empty.csv: it is empty. Fix: "),
         ("empty.npy", "empty.npy: it is empty. Fix: "),
@@ -299,27 +285,13 @@ def test_what_cannot_be_read_is_one_error(model: str, store: Store, tmp_path: Pa
     assert "\n" not in str(error.value)
 
 
-def test_damaged_files_beside_a_model_are_refused_by_what_reads_them(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float s) => (float[n, 4] y) { y = Mul(x, s) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+def test_damaged_files_beside_a_model_are_refused_by_what_reads_them(tmp_path: Path, store: Store, model: str) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"no model")
-    samples, store = tmp_path / "samples.npz", Store(tmp_path / "store")
+    samples = tmp_path / "samples.npz"
     for content in (b"no archive", b"PK\x05\x06" + bytes(18)):
         samples.write_bytes(content)
-        assert samples_file(samples, str(tmp_path / "m.onnx"), store) == str(samples)
-    np.savez(samples, x=np.array([{}], object), s=1)
-    assert samples_file(samples, str(tmp_path / "m.onnx"), store) == str(samples)
+        assert samples_file(samples, model, store) == str(samples)
+    np.savez(samples, values=np.array([{}], object))
+    assert samples_file(samples, model, store) == str(samples)
     with pytest.raises(ConfigError, match=r"broken\.onnx"):
         samples_file(samples, str(tmp_path / "broken.onnx"), store)
-
-
-def test_scalar_is_for_every_sample(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float s) => (float[n, 4] y) { y = Mul(x, s) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    x = np.random.default_rng(0).random((30, 4), np.float32)
-    np.savez(tmp_path / "samples.npz", x=x, s=np.float32(3), labels=np.arange(30))
-    file = samples_file(tmp_path / "samples.npz", str(tmp_path / "m.onnx"), Store(tmp_path / "store"))
-    with np.load(str(file)) as arrays:
-        assert {name: arrays[name].shape for name in arrays.files} == {"x": (30, 1, 4), "s": (30,), "labels": (30,)}
-    outputs = batched_inference(open_session(tmp_path / "m.onnx"), dict(np.load(str(file)))).run(8)
-    np.testing.assert_allclose(outputs["y"][:, 0], 3 * x)

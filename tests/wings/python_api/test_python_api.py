@@ -8,11 +8,11 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import exported_models
 import needs
 import numpy as np
 import onnx
 import pytest
-import written_models
 
 import gauntlet
 from gauntlet.core import kinds
@@ -53,7 +53,7 @@ def test_examples_of_the_page_run_to_a_winner_that_predicts(folder: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_failed_gate_raises_and_leaves_a_report(folder: Path) -> None:
-    onnx.save(written_models.convolutions(11), folder / "model.onnx")
+    onnx.save(exported_models.convolutions(11), folder / "model.onnx")
     printed = script(
         folder,
         """
@@ -73,7 +73,7 @@ print(gauntlet.show().winner, gauntlet.show().report)
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_quantize_fails_when_no_quantized_file_stays_accurate(folder: Path) -> None:
-    onnx.save(written_models.convolutions(11), folder / "model.onnx")
+    onnx.save(exported_models.convolutions(11), folder / "model.onnx")
     printed = script(
         folder,
         """
@@ -210,7 +210,7 @@ def test_command_of_a_removed_wing_names_its_folder(folder: Path, monkeypatch: p
 
 def test_diagnosis_finds_what_the_command_finds(folder: Path) -> None:
     needs.every_wing()
-    proto = written_models.convolutions(11)
+    proto = exported_models.convolutions(11)
     [finding] = gauntlet.diagnose(proto, home=folder, timeout=100).findings
     assert finding.fault == "old_opset"
     assert gauntlet.diagnose(proto, home=folder, timeout=100, fix=folder / "fixed.onnx").findings == ()

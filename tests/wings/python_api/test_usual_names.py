@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_text
 import pytest
 
 from gauntlet.core.artifact import Store
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from wings.python_api.objects import samples_file
 
 X = np.arange(48, dtype=np.float32).reshape(12, 4)
@@ -20,8 +21,7 @@ TESTED = {"train": {"image": X}, "test": {"image": X[:6]}}
 
 def model(folder: Path, inputs: str = "float[n,4] image") -> str:
     first = inputs.split("] ")[1].partition(",")[0]
-    onnx.save(onnx_text.model(f"m ({inputs}) => (float[n,k] z) {{ z = Flatten({first}) }}"), folder / "m.onnx")
-    return str(folder / "m.onnx")
+    return onnx_text.save(folder / "m.onnx", f"m ({inputs}) => (float[n,k] z) {{ z = Flatten({first}) }}")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -114,3 +114,13 @@ def test_samples_get_the_axes_of_the_input_where_one_way_leads_there(
     moved = np.moveaxis(array, *((-1, 1) if taken[0] == 3 else (1, -1))) if channels else array
     np.testing.assert_array_equal(found["x"], moved.reshape(5, *taken))
     assert said == (f"x {[*shape]} taken as {[*taken]}" if shape != taken else "")
+
+
+def test_scalar_is_for_every_sample(tmp_path: Path) -> None:
+    source = onnx_text.save(tmp_path / "m.onnx", "g (float[n,4] x, float s) => (float[n,4] y) { y = Mul(x, s) }")
+    x = np.random.default_rng(0).random((30, 4), np.float32)
+    np.savez(tmp_path / "x.npz", x=x, s=np.float32(3), labels=np.arange(30))
+    arrays, _ = stored(tmp_path / "x.npz", source, tmp_path / "store")
+    assert {name: array.shape for name, array in arrays.items()} == {"x": (30, 1, 4), "s": (30,), "labels": (30,)}
+    outputs = batched_inference(open_session(Path(source)), arrays).run(8)
+    np.testing.assert_allclose(outputs["y"][:, 0], 3 * x)

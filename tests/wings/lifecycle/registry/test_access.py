@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from free_ports import free_port
 from harness import command
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
 from flows.servers.local_servers import launch, stop, wait_until_up
-from flows.servers.ports import free_port
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry.bundle_cache import resolve
