@@ -17,7 +17,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden, StateSequence, predict_split
+from gauntlet.datasets.golden import Golden, StateSequence, first_samples, predict_split
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.datasets.state_sequence import run_sequence, stacked
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
@@ -25,7 +25,7 @@ from gauntlet.metrics.confidence_calibration import CalibrationScores, calibrati
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.problems import problem_of
-from gauntlet.problems.accuracy_checks import accuracy_checks, case_noise_check, class_checks
+from gauntlet.problems.accuracy_checks import accuracy_checks, batch_check, case_noise_check, class_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, Flip, compare_accuracy
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.sequence_comparison import SequenceComparison, compare_sequence, sequence_checks
@@ -93,15 +93,16 @@ def accuracy(
     min_precision: float = 0.0,
     temperature: float | None = None,
     max_ece: float | None = None,
+    batch_sizes: tuple[int, ...] = (1,),
 ) -> Report[AccuracyFacts]:
     """Run the candidate on the test split and compare its outputs with the FP32 model's in `golden`.
 
     `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
     (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model. `min_recall` and
     `min_precision` limit the worst class, as in `evaluate`, and `max_ece` the calibration error of the confidence at
-    the `temperature` that was fitted for the source network. A model with states also runs over the sequences in
-    `golden`, fed its own. With labels, the artifact `drawings` is an image of test images with the truth and both
-    models' predictions.
+    the `temperature` that was fitted for the source network. At all `batch_sizes`, its outputs have to be the same. A
+    model with states also runs over the sequences in `golden`, fed its own. With labels, the artifact `drawings` is an
+    image of test images with the truth and both models' predictions.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
@@ -135,10 +136,26 @@ def accuracy(
         *by_class,
         *_calibration_check(facts, max_ece),
         *cases,
+        *_batch_check(config, facts, signature, session, reference.real.inputs, batch_sizes),
         *sequence,
     )
     drawn = _drawings(workspace, signature, reference, outputs, split)
     return Report(facts=facts, checks=checks, artifacts=drawn)
+
+
+def _batch_check(
+    config: AccuracyConfig,
+    facts: AccuracyFacts,
+    signature: Signature,
+    session: Any,
+    real: NamedArrays,
+    sizes: tuple[int, ...],
+) -> list[Check]:
+    """Return the check of other batch sizes than that of the test; none where the model fixes its size."""
+    inference = batched_inference(session, first_samples(real, max(2 * BATCH, *sizes)))
+    if inference.fixed_batch or inference.one_sample_per_call:
+        return []
+    return [batch_check(config, facts, signature.sets, inference.run(BATCH), inference.run, sizes)]
 
 
 def remedy_of(model: onnx.ModelProto) -> str:

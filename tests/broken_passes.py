@@ -87,6 +87,15 @@ def renamed_input(model):
     return model
 
 
+def wide_output(model):
+    """Give the same values in another type."""
+    model.graph.node[-1].output[0] = "narrow"
+    cast = model.graph.node.add(op_type="Cast", input=["narrow"], output=["y"])
+    cast.attribute.add(name="to", type=onnx.AttributeProto.INT, i=onnx.TensorProto.DOUBLE)
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    return model
+
+
 def number(model):
     return 7
 

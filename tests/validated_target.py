@@ -39,8 +39,10 @@ def look(
     expected: ExpectedOutputs,
     timeout_s: float = 60,
     processor: Processor | None = None,
+    batch_sizes: tuple[int, ...] = (),
 ) -> Validation:
-    return validate_target(model, target, expected, inputs, threads=1, timeout_s=timeout_s, processor=processor)
+    how = {"timeout_s": timeout_s, "processor": processor, "batch_sizes": batch_sizes}
+    return validate_target(model, target, expected, inputs, threads=1, **how)
 
 
 def failed(truth: Validation) -> list[str]:

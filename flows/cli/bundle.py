@@ -15,7 +15,7 @@ from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.reporting.text_format import size
-from gauntlet.reporting.timeline import bundle_file
+from gauntlet.reporting.timeline import bundle_artifact
 
 UNDONE = {"failed": "failed", "cancelled": "was cancelled"}
 
@@ -70,10 +70,11 @@ def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:
         place = report.stopped_at or "the start"
         fix = "Fix: name one that passed: gauntlet runs"
         raise ConfigError(f"{folder.name}: the run {UNDONE[report.verdict]} at {place}, so it has no bundle. {fix}")
-    path = bundle_file(report, home.store.root)
-    if path is None:
+    artifact = bundle_artifact(report)
+    if artifact is None:
         raise ConfigError(f"{folder.name}: the run has no bundle")
-    if not path.is_file():
+    path = home.store.path(artifact)
+    if not home.store.is_intact(artifact):
         again = "Fix: run it again with: gauntlet run"
-        raise ConfigError(f"{folder.name}: its bundle is not in the store any more ({path}). {again}")
+        raise ConfigError(f"{folder.name}: its bundle is not in the store any more, or was changed ({path}). {again}")
     return report.name, path

@@ -70,6 +70,7 @@ def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference
             min_recall=config.evaluate.recall_limit(reference.signature.task),
             min_precision=config.evaluate.min_precision,
             max_ece=config.evaluate.max_ece,
+            batch_sizes=(*config.numerics.batch_sizes, *config.benchmark.batch_sizes),
         )
     except GateFailed as error:
         raise AccuracyLost(str(error)) from error

@@ -26,6 +26,8 @@ CONTRACT = "contract.json"
 MODEL = "model.onnx"
 GOLDEN = "golden.npz"
 REPORT = "report.json"
+BOUND = (REPORT, GOLDEN, CONTRACT)
+"""Files that count only for the model that `PROVENANCE` names beside them."""
 SIGNATURES = "signatures"
 """Folder of signatures: they sign the manifest, so the manifest cannot list them."""
 MLFLOW_NOTE = "registered_model_meta"
@@ -105,7 +107,7 @@ class Bundle:
         yield from (f"{name}: not in {MANIFEST}" for name in _files(self.folder) if name not in self.manifest.files)
         if REPORT in self.manifest.files:
             digests = {name: entry.sha256 for name, entry in self.manifest.files.items()}
-            yield from unbound_evidence(self.folder, digests, (MODEL, GOLDEN, REPORT))
+            yield from unbound_evidence(self.folder, digests, (MODEL, *BOUND))
 
     def golden(self) -> GoldenCase:
         """Return real samples by input, and the outputs that the model had for them when it was packaged."""

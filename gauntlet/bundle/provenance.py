@@ -71,7 +71,8 @@ def statements(report: RunReport, subjects: Digests, evidence: Digests) -> dict[
     """Return the statements by file name: one for each stage with a check, and one for the run.
 
     The subjects are the model's files: also gates of earlier stages are evidence for the model that came of them.
-    `evidence` is the bundle's `report.json`, which has the value and the limit of every check, and its golden data.
+    `evidence` is the bundle's `report.json`, which has the value and the limit of every check, its contract, its golden
+    data and what requests are compared with.
     """
     described = _described(evidence)
     results = {}

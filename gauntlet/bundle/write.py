@@ -117,7 +117,7 @@ def write_documents(contract: Contract, report: RunReport, card: CardConfig, fol
     files = {p.relative_to(folder).as_posix(): sha256_of([p]) for p in (folder / MODEL, *weights)}
     (folder / CONTRACT).write_text(contract.model_dump_json(indent=1) + "\n", encoding="utf-8")
     (folder / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    proof = {name: sha256_of([folder / name]) for name in (REPORT, GOLDEN)}
+    proof = {p.name: sha256_of([p]) for p in sorted(folder.iterdir()) if p.is_file() and not p.is_symlink()}
     (folder / "provenance").mkdir()
     for name, statement in statements(report, files, proof).items():
         (folder / "provenance" / name).write_text(json.dumps(statement, indent=1) + "\n", encoding="utf-8")

@@ -127,5 +127,13 @@ class TargetExaminer:
             return pair.replace(status="not applicable", reason=reason)
         path, plan = self.file(name, target), self.plan
         return pair.validated(
-            validate_target(path, target, expected, self.inputs, threads=plan.threads, timeout_s=plan.timeout_s)
+            validate_target(
+                path,
+                target,
+                expected,
+                self.inputs,
+                threads=plan.threads,
+                timeout_s=plan.timeout_s,
+                batch_sizes=plan.batch_sizes,
+            )
         )

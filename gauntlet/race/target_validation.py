@@ -6,7 +6,7 @@ its placement and outputs, and is not ranked.
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,19 +75,21 @@ def validate_target(
     threads: int,
     timeout_s: float,
     processor: Processor | None = None,
+    batch_sizes: Sequence[int] = (),
 ) -> Validation:
     """Run the model on a worker of the target; check where it ran and how exact its outputs are.
 
     The stated precision is the coarser of the target's and the file's. Where the outputs are not clearly float32,
     the limits depend on how much the network amplifies rounding errors: what bfloat16 weights change. A quantized
     model whose sums may saturate on the processor (by default, this one) is checked by the same target's outputs with
-    7-bit weights, whose sums do not: what saturates depends on the runtime.
+    7-bit weights, whose sums do not: what saturates depends on the runtime. `batch_sizes` are run besides one and all.
     """
     options = target.options() | {"refuse_fallback": False}  # a fallback is detected below, with its share of MACs
     stated = max(target.declared_precision, expected.file.precision, key=FINE_TO_COARSE.index)
+    batches = (*expected.batches, *(size for size in batch_sizes if 1 < size < expected.batches[-1]))
 
     def run(file: Path) -> WorkerRun:
-        return run_on_worker(file, target.command(), options, inputs, threads, timeout_s, expected.batches)
+        return run_on_worker(file, target.command(), options, inputs, threads, timeout_s, batches)
 
     try:
         loaded, placement, outputs = run(model)

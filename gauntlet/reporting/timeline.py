@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 from gauntlet.reporting.text_format import milliseconds, speedup
@@ -116,9 +117,14 @@ def model_file(report: RunReport, store: Path) -> Path | None:
 
 def bundle_file(report: RunReport, store: Path) -> Path | None:
     """Return the winner's bundle in the artifact store; None for a run that has not packaged one."""
-    entry = report.stage("package") if report.winner is not None else None
-    artifact = entry.artifacts.get("bundle") if entry is not None else None
+    artifact = bundle_artifact(report)
     return None if artifact is None else store / artifact.path
+
+
+def bundle_artifact(report: RunReport) -> Artifact | None:
+    """Return the winner's bundle as it was packaged; None for a run that has not packaged one."""
+    entry = report.stage("package") if report.winner is not None else None
+    return entry.artifacts.get("bundle") if entry is not None else None
 
 
 def bundle_uses(report: RunReport) -> tuple[str, ...]:

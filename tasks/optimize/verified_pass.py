@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Literal, Self
@@ -25,7 +26,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs, own_outputs
-from gauntlet.onnx_model.graph import required_inputs
+from gauntlet.onnx_model.graph import format_type, required_inputs
 from gauntlet.onnx_model.model_file import model_files, read_graph
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
@@ -182,14 +183,19 @@ def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) 
         ("inputs", required_inputs(before.graph), required_inputs(after.graph)),
         ("outputs", before.graph.output, after.graph.output),
     ):
-        old_names, new_names = ([value.name for value in values] for values in (old, new))
-        if old_names != new_names:
-            return f"it changes the {kind} from {old_names} to {new_names}"
+        for read in (attrgetter("name"), _element_type):
+            were, are = ([read(value) for value in values] for values in (old, new))
+            if were != are:
+                return f"it changes the {kind} from {were} to {are}"
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # the checker and shape inference raise many types
         return f"not valid ONNX: {one_line(error)}"
     return ""
+
+
+def _element_type(value: onnx.ValueInfoProto) -> str:
+    return format_type(value).partition("[")[0]
 
 
 ROUNDS = 9

@@ -17,7 +17,7 @@ from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Number
 from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
@@ -83,6 +83,8 @@ def quantize(
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error
     after = read_for_editing(path)
+    if (interface := _interface(after)) != (expected := _interface(before)):
+        raise StageError(f"the recipe changes inputs and outputs from {expected} to {interface}")
     Signature.read(before).write(after)
     quantized = workspace.store_file(path, *write_model(after, path))
     facts = QuantizeFacts(
@@ -96,6 +98,13 @@ def quantize(
         nothing_to_gain=_nothing_to_gain(before, after, left_out),
     )
     return Report(facts=facts, artifacts={"model": quantized})
+
+
+def _interface(model: onnx.ModelProto) -> str:
+    """Return inputs and outputs in order, with their types and numbers of axes."""
+    specs = signature_from_graph(model)
+    values = (f"{spec.name}: {spec.dtype} of {len(spec.shape)} axes" for spec in (*specs.inputs, *specs.outputs))
+    return ", ".join(values)
 
 
 def _nothing_to_gain(before: onnx.ModelProto, after: onnx.ModelProto, left_out: LeftOut) -> str:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
 from onnx import numpy_helper
 from PIL import Image
@@ -20,9 +22,7 @@ Keep = Callable[..., tuple[Workspace, Artifact]]
 
 @pytest.fixture
 def judge(trained, keep_model: Keep) -> Callable[..., Report[AccuracyFacts]]:
-    def run(
-        proto: onnx.ModelProto, confidence: dict[str, float] | None = None, **config: float
-    ) -> Report[AccuracyFacts]:
+    def run(proto: onnx.ModelProto, confidence: dict[str, Any] | None = None, **config: float) -> Report[AccuracyFacts]:
         out, model = keep_model(proto, trained.store)
         inputs = {"model": model, "golden": trained.golden, "test": trained.test, **(confidence or {})}
         return accuracy(AccuracyConfig(**config), out, **inputs)
@@ -78,6 +78,21 @@ def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) 
     assert report.facts.flips == ()
 
 
+@pytest.mark.parametrize("size", [1, 7])
+def test_model_that_is_wrong_at_one_batch_size_alone_fails(trained, judge, size: int) -> None:
+    proto = trained.proto()
+    for node in proto.graph.node:
+        node.output[:] = ["right" if name == "logits" else name for name in node.output]
+    text = "m (float[n, 3, 32, 32] input, float[n, 10] right, int64[1] size) => (float[n, 10] logits) "
+    text += "{ rows = Shape <start = 0, end = 1> (input) at = Equal(rows, size) w = Neg(right) "
+    proto.graph.node.extend(onnx_text.model(text + "logits = Where(at, w, right) }").graph.node)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([size]), "size"))
+    report = judge(proto, {"batch_sizes": (1, 2, 7)})
+    assert failed(report) == ["wrong_batch_sizes"]
+    assert report.failures[0].detail.startswith(f"batch size {size}: output 'logits' has -")
+    assert failed(judge(proto, {"batch_sizes": (2, 3)})) == []
+
+
 def test_accuracy_stores_a_drawing_of_both_models_predictions(trained, judge) -> None:
     sheet = pytest.importorskip("wings.drawings.prediction_sheet")
     drawn = judge(trained.proto()).artifacts["drawings"]
@@ -113,6 +128,7 @@ def test_agreement_decides_when_there_are_no_labels(trained, judge_unlabelled) -
         "accuracy.max_class_drop",
         "accuracy.max_ranking_drop",
         "accuracy.min_sqnr_db",
+        "accuracy.wrong_batch_sizes",
     ]
     assert (failed(same), same.facts.accuracy, same.facts.expected_loss.drop) == ([], None, 0)
     permuted = with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0))

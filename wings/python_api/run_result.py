@@ -10,6 +10,7 @@ from gauntlet.bundle.delivery import deliver
 from gauntlet.bundle.loading import load_bundle
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import data_table
+from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.reporting import timeline
@@ -105,11 +106,11 @@ class RunResult:
         return Path(path)
 
     def _bundle_file(self) -> Path:
-        path = timeline.bundle_file(self.details, self.store)
-        if path is None or not path.is_file():
-            gone = "has no bundle" if path is None else f"has lost its bundle {path}"
+        artifact, store = timeline.bundle_artifact(self.details), Store(self.store)
+        if artifact is None or not store.is_intact(artifact):
+            gone = "has no bundle" if artifact is None else f"has lost its bundle {store.path(artifact)}"
             raise ConfigError(f"{self.details.run_id}: the run {gone}. Fix: run it again")
-        return path
+        return store.path(artifact)
 
     def _row(self, candidate: CandidateEntry) -> dict[str, Any]:
         row: dict[str, Any] = {

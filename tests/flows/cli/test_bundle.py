@@ -87,6 +87,17 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
     assert "a run '1999'" in capsys.readouterr().err
 
 
+def test_bundle_that_was_replaced_in_the_store_is_not_delivered(
+    here: Path, finished: RunReport, packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = finished.stage("package").artifacts["bundle"]
+    stored = Home(here / ".gauntlet").store.path(bundle)
+    stored.unlink()  # the file may be linked elsewhere
+    shutil.copyfile(packed, stored)
+    assert main(["bundle"]) == 2
+    assert "not in the store any more, or was changed" in capsys.readouterr().err
+
+
 def test_bundle_without_a_run_is_of_the_newest_that_has_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = Home(here / ".gauntlet")
     [passed] = home.run_folders()

@@ -130,6 +130,20 @@ def test_candidate_is_rejected_when_only_its_large_batches_are_wrong(
     assert truth.sqnr_db < 10
 
 
+def test_candidate_is_rejected_when_only_one_batch_size_of_the_race_is_wrong(
+    model: Path, inputs: Path, exact: ExpectedOutputs
+) -> None:
+    proto = onnx.load(model)
+    proto.graph.node[-1].output[0] = "logits"
+    text = (
+        "[n] n = Shape<end = 1>(x) [two] t = Constant<value_ints = [2]>() [at] at = Equal(n, t) [not] m = Neg(logits)"
+    )
+    onnx_text.extend(proto, f"{{ {text} [either] y = Where(at, m, logits) }}")
+    onnx.save(proto, path := model.with_name("two.onnx"))
+    assert failed(look(path, OrtCpu(), inputs, exact, batch_sizes=(1, 3))) == []
+    assert failed(look(path, OrtCpu(), inputs, exact, batch_sizes=(1, 2))) == ["target.sqnr"]
+
+
 def test_file_in_half_floats_is_ranked_as_such(model: Path, inputs: Path) -> None:
     """Its exact answers are nearly float32's, and a GPU's half-float kernels are not."""
     from tasks.quantize.float16 import Float16

@@ -49,12 +49,13 @@ def test_wrong_pass_in_a_chain_is_named_and_the_others_are_kept(subject, own: Ow
 
 @pytest.mark.slow
 def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own) -> None:
-    names = ("unknown_operator", "no_relu", "renamed_input", "number")
+    names = ("unknown_operator", "no_relu", "renamed_input", "wide_output", "number")
     facts = by_name(work(subject, *(own(name) for name in names)))
-    assert [facts[name].broke for name in names] == ["invalid", "fails", "invalid", "fails"]
+    assert [facts[name].broke for name in names] == ["invalid", "fails", "invalid", "invalid", "fails"]
     assert {facts[name].outcome for name in names} == {"rejected"}
     assert "ValueError: relu3 is more than it can take" in facts["no_relu"].reason
     assert "it changes the inputs from ['x'] to ['other']" in facts["renamed_input"].reason
+    assert "it changes the outputs from ['float'] to ['double']" in facts["wide_output"].reason
     assert "own_passes:number returns int" in facts["number"].reason
 
 

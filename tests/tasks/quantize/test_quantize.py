@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pretrained_models
 import pytest
 from calibrated_recipes import calibrated, quantized
@@ -230,6 +231,24 @@ def test_quantize_says_so_when_there_is_nothing_to_quantize(
     splits = [out.store_file(tmp_path / f"{split}.npz") for split in ("calibration", "test")]
     report = quantized(recipe, out, out.store_file(path), *splits)
     assert report.facts.nothing_to_gain.startswith("nothing to quantize among LinearClassifier, ZipMap")
+
+
+class HalfOutputs(DynamicInt8):
+    """A recipe whose outputs are no longer what the signature says."""
+
+    def quantize(self, model: Path, prepared: Any, ranges: Any, target: Path, float_nodes: Any = ()) -> Any:
+        super().quantize(model, prepared, ranges, target)
+        proto = onnx.load(target)
+        cast = onnx_text.model("m (float[n, 10] logits) => (float16[n, 10] half) { half = Cast <to = 10> (logits) }")
+        proto.graph.node.append(cast.graph.node[0])
+        proto.graph.output[0].CopyFrom(cast.graph.output[0])
+        onnx.save(proto, target)
+        return {}
+
+
+def test_recipe_that_changes_outputs_is_refused(trained, workspace: Callable[..., Workspace]) -> None:
+    with pytest.raises(StageError, match=r"from .*logits: float32 of 2 axes to .*half: float16 of 2 axes"):
+        quantize(HalfOutputs(), workspace(trained.store), model=trained.model)
 
 
 def test_integer_operators_are_refused_where_only_inputs_are_rounded() -> None:

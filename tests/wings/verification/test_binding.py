@@ -15,7 +15,7 @@ from evidence import seal_with_evidence
 
 import gauntlet
 from flows.cli.main import main
-from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, seal
+from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, Bundle, seal
 from gauntlet.bundle.delivery import deliver
 from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError
@@ -55,6 +55,15 @@ def test_evidence_of_another_model_is_damage(forged: Path) -> None:
         gauntlet.load(forged)
     seal_with_evidence(forged)
     assert verify(forged).passed
+
+
+def test_contract_of_another_model_is_damage(folder: Path) -> None:
+    """Labels, preprocessing and the tolerance of golden outputs are what its own run proved."""
+    contract = json.loads((folder / CONTRACT).read_text())
+    contract["signature"]["labels"].reverse()
+    (folder / CONTRACT).write_text(json.dumps(contract))
+    seal(folder)
+    assert "provenance/slsa.json: it is about another contract.json than the one in the bundle" in verify(folder).damage
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,9 @@ def find_origin(home: Home, source: str) -> Origin:
         report = RunReport.model_validate_json((folder / "report.json").read_bytes())
         run_id, name, package = report.run_id, report.name, report.stage(PACKAGE)
         artifact = package.artifacts.get("bundle") if package else None
+        if artifact and not home.store.is_intact(artifact):
+            where = home.store.path(artifact)
+            raise ConfigError(f"{run_id}: its bundle in the store was removed or changed ({where}). Fix: run it again")
         place = home.store.path(artifact).resolve() if artifact else None
     known = home.runs / run_id
     if not (known / "journal.jsonl").exists():

@@ -283,6 +283,6 @@ def _requests(home: Home, request: PromotionRequest, origin: Origin) -> Requests
         return recorded_requests(request.requests, signature)
     data = origin.report.stage("data") if origin.report else None
     test = data.artifacts.get("test") if data else None
-    if test is not None and home.store.path(test).exists():
+    if test is not None and home.store.is_intact(test):
         return split_requests("the run's test samples", read_split(home.store.path(test)), signature)
     return golden_requests(origin.opened)

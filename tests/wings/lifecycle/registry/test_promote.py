@@ -20,6 +20,7 @@ from wings.lifecycle.library.promotion.replay_facts import ReplayFacts
 from wings.lifecycle.registry import promote as promotion
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.model_registry import ModelRegistry
+from wings.lifecycle.registry.origin import find_origin
 from wings.lifecycle.registry.promote import roll_back, rollback
 from wings.lifecycle.registry.transaction import transaction
 
@@ -45,6 +46,14 @@ def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> N
     assert (again.version, again.changed) == ("1", False)
     assert len(Ledger.of(home.root, "digits").entries()) == 2
     assert len(MlflowClient(home.mlflow_uri).search_model_versions("name = 'digits'")) == 1
+
+
+def test_bundle_of_another_run_in_its_place_in_the_store_is_not_promoted(home: Home, run) -> None:
+    run("run-1"), run("run-2", products=2)
+    mine, other = (find_origin(home, name).path for name in ("run-1", "run-2"))
+    shutil.copyfile(other, mine)
+    with pytest.raises(ConfigError, match="run-1: its bundle in the store was removed or changed"):
+        ask(home, "run-1")
 
 
 def test_challenger_becomes_champion_and_is_rolled_back(home: Home, run, no_replay: list[str]) -> None:
