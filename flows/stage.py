@@ -28,7 +28,7 @@ from flows.record.work import Work, WorkerError
 from flows.side_by_side import Workers, side_by_side
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
-from gauntlet.core.errors import STORE_ERRORS, GateFailed, NothingToGain, PipelineError, StageError
+from gauntlet.core.errors import STORE_ERRORS, GateFailed, NothingToGain, NotTried, PipelineError, StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 from gauntlet.core.stage import traits_of
@@ -141,6 +141,9 @@ class Line:
         except NothingToGain as reason:
             line.update(status="unchanged", reason=str(reason))
             log.info("%s is not raced: %s", name, reason)
+        except NotTried as reason:
+            line.update(status="not tried", reason=str(reason))
+            log.info("%s is not tried: %s", name, reason)
         except PipelineError as error:
             broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
             line.update(status="rejected", reason=f"{broken}{error}")

@@ -93,7 +93,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     if rows := [((name,), row) for name, c in compared.items() for _, row in sorted(timeline.own_rows(c).items())]:
         console.print(latency_table(rows, ("candidate",), console.width))
     print_sections(console, report)
-    for title, status in (("Not raced:", "unchanged"), ("Rejected:", "rejected")):
+    for title, status in (("Not raced:", "unchanged"), ("Not tried:", "not tried"), ("Rejected:", "rejected")):
         if grouped := reasons(report, status):
             console.print(title)
         for reason, names in grouped.items():
@@ -196,7 +196,7 @@ def _verdict(candidate: CandidateEntry, winner: str | None, *, several: bool) ->
     status = "winner" if candidate.name == winner else candidate.standing
     return (
         f"{status}\non {candidate.target}"
-        if several and status not in ("rejected", "unchanged") and candidate.target
+        if several and status not in ("rejected", "unchanged", "not tried") and candidate.target
         else status
     )
 

@@ -26,9 +26,10 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     write_atomically(folder / "report.json", report.model_dump_json(indent=1))
     summary = render_markdown(report, store)
     write_atomically(folder / "report.md", summary)
-    write_atomically(folder / "report.html", render_html(report, store))
+    drawing = drawn("pareto", report)
+    write_atomically(folder / "report.html", render_html(report, store, drawing))
     write_atomically(folder / "environment.json", json.dumps(report.environment, indent=1))
-    if (drawing := drawn("pareto", report)) is not None:
+    if drawing is not None:
         write_atomically(folder / PARETO_FILE, standalone(drawing))
     return summary
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.errors import NotTried
 
 PASSES_SHARE = 1 / 3
 """Of the time, for the graph passes, which come first."""
@@ -66,7 +66,7 @@ class TimeBudget:
         A chain is one pass of this list, and has `for_passes` for its own ones.
 
         Raises:
-            GateFailed: when it comes too late to be tried; the first never does.
+            NotTried: when it comes too late to be tried; the first never does.
         """
         with self._in_turn(place):
             if self.for_passes is not None and place > 0 and self.used >= self.for_passes:
@@ -78,7 +78,7 @@ class TimeBudget:
         """Try a recipe inside.
 
         Raises:
-            GateFailed: when a repair would probably have too little time after it, as the longest one so far took long;
+            NotTried: when a repair would probably have too little time after it, as the longest one so far took long;
                 the first is always tried.
         """
         with self._in_turn(place):
@@ -94,7 +94,7 @@ class TimeBudget:
                 self.longest = max(self.longest, self.clock() - start)
 
     def require_repair(self, key: str) -> None:
-        """Raise GateFailed when a repair would end too late; its time limit is the value of a key."""
+        """Raise NotTried when a repair would end too late; its time limit is the value of a key."""
         if self.seconds is not None and self.used + self.for_repair_s > self.seconds:
             raise self._too_late(f"a repair may take {self.for_repair_s:g} s ({key})")
 
@@ -119,5 +119,5 @@ class TimeBudget:
                 self._at_work -= 1
                 self._turn.notify_all()
 
-    def _too_late(self, why: str) -> GateFailed:
-        return GateFailed(f"not tried: {self.used:.0f} s of quantize_budget_s, {self.seconds:g} s, are used, and {why}")
+    def _too_late(self, why: str) -> NotTried:
+        return NotTried(f"{self.used:.0f} s of quantize_budget_s, {self.seconds:g} s, are used, and {why}")

@@ -3,6 +3,7 @@
 Whoever may create a deployment's run may run a shell command, so `guarded` refuses pages and names of others.
 """
 
+import gc
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.servers.guard import guarded
+from gauntlet.__main__ import OBJECTS_OF_IMPORTS
 
 
 def take_turns() -> None:
@@ -71,6 +73,7 @@ if (location.pathname != "/login" && !localStorage.getItem("prefect-password"))
 
 def main() -> None:
     """Run the server until SIGTERM."""
+    gc.set_threshold(OBJECTS_OF_IMPORTS)
     from prefect.server.api.server import create_app
 
     take_turns()

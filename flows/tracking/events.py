@@ -37,8 +37,8 @@ from gauntlet.targets.ort import OrtTarget
 MLFLOW_UI = "http://127.0.0.1:5000"
 CPU = "CPUExecutionProvider"
 
-GATE = {"accepted": "pass", "rejected": "fail", "unchanged": "unchanged", "not decided": "not decided"}
-"""The tag of a candidate's run, by the candidate's status."""
+GATE = {"accepted": "pass", "rejected": "fail"}
+"""The tag of a candidate's run, by the candidate's status; others are their own."""
 
 LONGEST_NOTE = 8000
 """Characters of a tag; MLflow cuts longer ones with a warning on the user's screen."""
@@ -182,7 +182,11 @@ class TrackingEvents:
         self.journal.append("artifact", run=run, path=path, folder=folder, **content)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
-        tags = {"gate": GATE[candidate.status], "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
+        tags = {
+            "gate": GATE.get(candidate.status, candidate.status),
+            "gate.reason": candidate.reason[:5000],
+            "winner": str(won).lower(),
+        }
         if candidate.target is not None:
             tags["target"] = candidate.target
             self.journal.append("params", run=candidate.name, params={"target": candidate.target})

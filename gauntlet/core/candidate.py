@@ -6,7 +6,7 @@ from typing import Literal
 
 from gauntlet.core.artifact import Artifact
 
-Status = Literal["accepted", "rejected", "unchanged", "not decided"]
+Status = Literal["accepted", "rejected", "unchanged", "not tried", "not decided"]
 
 
 @dataclass(frozen=True)

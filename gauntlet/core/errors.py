@@ -33,6 +33,10 @@ class GateFailed(PipelineError):  # noqa: N818 - a verdict, not an error
     exit_code = 1
 
 
+class NotTried(GateFailed):
+    """The time for the search is used up before a candidate's turn."""
+
+
 class NothingToGain(PipelineError):  # noqa: N818 - a verdict, not an error
     """A candidate does the same work as the model that it was made from, so it is not measured."""
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.candidate import Status
 from gauntlet.core.facts import Facts, Outcome
 from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.core.report import Check, Report
@@ -124,8 +125,9 @@ class CandidateEntry(Frozen):
 
     name: str
     parent: str | None
-    status: Literal["accepted", "rejected", "unchanged", "not decided"] = Field(
-        description="unchanged: it does the same work as its parent; not decided: the run ended before the selection"
+    status: Status = Field(
+        description="unchanged: it does the same work as its parent; not tried: the time for the search was used up; "
+        "not decided: the run ended before the selection"
     )
     reason: str
     accuracy: Number | None = Field(None, description="the run's `metric` on the test samples")

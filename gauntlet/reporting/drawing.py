@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WIDTH_PX = 880
 """Full width of a figure; one unit of its drawing is one pixel."""
+NARROW_PX = 385
+"""Width of a figure that a telephone shows whole, with readable labels."""
 
 THEME = ("ink", "muted", "line", "paper", "c0", "c1", "c2", "c3", "c4", "c5")
 """The page's CSS variables. Each is drawn in a placeholder color, which `embed` replaces by the variable."""
@@ -61,13 +63,13 @@ def drawn(name: str, *values: Any) -> Markup | None:
 
 
 @contextmanager
-def themed(height_px: float) -> Iterator["Figure"]:
-    """Yield a figure with the page's width and style, which applies until the context ends."""
+def themed(height_px: float, width_px: float = WIDTH_PX) -> Iterator["Figure"]:
+    """Yield a figure with the page's style, which applies until the context ends."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        yield Figure(figsize=(WIDTH_PX / 72, height_px / 72), layout="constrained")  # 72 units an inch
+        yield Figure(figsize=(width_px / 72, height_px / 72), layout="constrained")  # 72 units an inch
 
 
 def embed(figure: "Figure", name: str, text: str) -> Markup:
@@ -86,7 +88,8 @@ def embed(figure: "Figure", name: str, text: str) -> Markup:
         ElementTree.register_namespace(prefix, uri)
     _adapt(root, name)
     del root.attrib["width"], root.attrib["height"]
-    root.attrib |= {"class": "drawing", "role": "img", "aria-label": printable(text)}
+    kind = "drawing narrow" if figure.get_figwidth() * 72 < WIDTH_PX else "drawing"
+    root.attrib |= {"class": kind, "role": "img", "aria-label": printable(text)}
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # written by an XML writer
 
 

@@ -24,8 +24,8 @@ MAX_BATCH_SIZES = 4
 """Columns in the table of candidates; the other batch sizes are listed below it."""
 
 
-def render_html(report: RunReport, store: Path | None = None) -> str:
-    """Return the run as HTML; with the artifact store's folder, file paths are absolute."""
+def render_html(report: RunReport, store: Path | None = None, pareto: Markup | None = None) -> str:
+    """Return the run as HTML; with the artifact store's folder, file paths are absolute. `pareto` is drawn already."""
     obstacles, base, outcome = timeline.blocking_checks(report), timeline.reference(report), report.outcome
     reference = base.name if base else ""
     main = [entry for entry in report.stages if entry.candidate is None]
@@ -46,7 +46,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         batch_sizes=batch_sizes[:MAX_BATCH_SIZES],
         targets=len({candidate.target for candidate in candidates if candidate.target}),
         forest=drawn("forest", candidates, reference, outcome.required_speedup),
-        pareto=drawn("pareto", report),
+        pareto=pareto or drawn("pareto", report),
         latencies=latency_table.lines(report),
         noise=outcome.noise,
         sections=[

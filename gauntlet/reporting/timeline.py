@@ -9,8 +9,8 @@ from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, St
 from gauntlet.reporting.text_format import milliseconds, speedup
 
 MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "cancelled": "○"}
-MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "unchanged": "="}
-STATUSES = ("accepted", "unchanged", "not decided", "rejected")
+MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "not tried": "○", "unchanged": "="}
+STATUSES = ("accepted", "unchanged", "not tried", "not decided", "rejected")
 SEVEREST_FIRST = ("failed", "warning", "overridden", "rejected", "passed")
 
 

@@ -18,7 +18,7 @@ from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_graph, write_model
 from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
 from tasks.optimize.base import Pass
-from tasks.optimize.chain import NOT_TRIED, Chain
+from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import PASSES, OrtGraph, apply_pass, layout_nodes
 from tasks.optimize.verified_pass import PassFacts
 
@@ -152,7 +152,7 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
     dropped = [_summary(p) for p in passes if p.outcome == "rejected"]
     reason = "; ".join(dropped[:MAX_REASONS]) + (" and others" if len(dropped) > MAX_REASONS else "")
-    untried = [p.name for p in passes if p.reason.startswith(NOT_TRIED)]
+    untried = [p.name for p in passes if p.outcome == "not tried"]
     in_time = Check(
         name="optimize.untried_passes", value=len(untried), op="==", limit=0, unit="passes", severity="warning"
     ).explained(f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null")

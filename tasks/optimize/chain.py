@@ -18,8 +18,6 @@ from tasks.optimize.base import Pass
 from tasks.optimize.graph_pass import GraphPass, OrtGraph
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
-NOT_TRIED = "not tried: "
-"""The reason of passes whose turn comes when the time is used up."""
 SAMPLES = 8
 """Real and random samples, of each so many, to compare after each pass."""
 MEMORY_BYTES = 8_000_000_000
@@ -94,9 +92,9 @@ def _record_untried(folder: Path, budget_s: float | None) -> None:
     """Record that the time is used up before the turn of the pending passes."""
     state = ChainState.read(folder)
     nodes = len(read_graph(folder / state.model).graph.node)
-    reason = f"{NOT_TRIED}the time for graph passes, {budget_s:g} s, was used up"
+    reason = f"the time for graph passes, {budget_s:g} s, was used up"
     for graph_pass in state.pending:
-        facts = PassFacts(name=graph_pass.name, outcome="rejected", reason=reason, nodes_before=nodes, timed=True)
+        facts = PassFacts(name=graph_pass.name, outcome="not tried", reason=reason, nodes_before=nodes, timed=True)
         state = state.after(facts)
     state.write(folder)
 

@@ -45,8 +45,9 @@ class PassFacts(Frozen):
     """The result of one pass, or of a group of passes."""
 
     name: str
-    outcome: Literal["accepted", "unchanged", "rejected", "split"] = Field(
-        description="unchanged: the pass changed nothing; split: the group broke the model and its halves were tried"
+    outcome: Literal["accepted", "unchanged", "rejected", "split", "not tried"] = Field(
+        description="unchanged: the pass changed nothing; split: the group broke the model and its halves were tried; "
+        "not tried: the time was used up"
     )
     reason: str = ""
     broke: PassFailure = Field("", description="how the pass broke the model; empty if it did not")

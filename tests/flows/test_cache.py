@@ -26,9 +26,8 @@ def test_run_without_time_has_a_short_race_and_every_gate(run: Run) -> None:
     assert [report.stage("benchmark").facts["rounds"] for report in (hurried, whole)] == [6, 7]
     stages = [[each.stage for each in report.stages if each.candidate is None] for report in (hurried, whole)]
     assert stages[0] == stages[1]
-    late = [c for c in hurried.candidates if "not tried" in c.reason]
-    assert {c.status for c in late} == {"rejected"}
-    assert "static-u8s8" not in {c.name for c in late}  # the first recipe is always tried
+    late = {c.name for c in hurried.candidates if c.status == "not tried"}
+    assert late and "static-u8s8" not in late  # the first recipe is always tried
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
-from gauntlet.reporting.drawing import INK, LINE, MARKERS, MUTED, PAPER, SERIES, embed, short, themed
+from gauntlet.reporting.drawing import INK, LINE, MARKERS, MUTED, NARROW_PX, PAPER, SERIES, embed, short, themed
 from gauntlet.reporting.text_format import milliseconds, speedup
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def draw(candidates: Sequence[CandidateEntry], reference: str, required: float |
     measured = [(c, sorted(rows, key=lambda row: (row.target, row.batch))) for c, rows in rows_of if rows]
     if not measured:
         return None
-    marks = sum(len(rows) + GAP for _, rows in measured)
-    with themed(AROUND_PX + MARK_PX * marks) as figure:
+    marks = sum(1 + len(rows) + GAP for _, rows in measured)
+    with themed(AROUND_PX + MARK_PX * marks, NARROW_PX) as figure:
         _fill(figure, measured, reference, required)
         texts = (f"{c.name}, batch {row.batch} on {row.target}: {_words(row)}" for c, rows in measured for row in rows)
         return embed(figure, "forest", f"Speed-up over the reference, with 95 % intervals. {'; '.join(texts)}.")
@@ -58,9 +58,11 @@ def _fill(figure: "Figure", measured: Measured, reference: str, required: float 
     for number, (target, batch) in enumerate(series):
         label = f"batch {batch}" if one_target else f"{target}, batch {batch}"
         axes.plot([], [], MARKERS[number % len(MARKERS)], color=SERIES[number % len(SERIES)], label=short(label))
-    y, names = 0.0, []
+    y, at_the_left = 0.0, ("axes fraction", "data")
     for candidate, rows in measured:
-        names.append((y + (len(rows) - 1) / 2, short(candidate.name)))
+        name = axes.annotate(short(candidate.name), (0, y), xycoords=at_the_left, va="center", annotation_clip=False)
+        name.set_in_layout(False)
+        y += 1
         for row in rows:
             _mark(axes, y, row, series.index((row.target, row.batch)), (low, high))
             y += 1
@@ -70,10 +72,10 @@ def _fill(figure: "Figure", measured: Measured, reference: str, required: float 
         axes.axvline(required, color=MUTED, linestyle=(0, (4, 3)), label=f"required: {required:.3g}x", zorder=1)
     if any(row.verdict == "not resolved" for row in every):
         axes.plot([], [], "o", color=MUTED, markerfacecolor=PAPER, label="hollow: not resolved")
-    axes.set_yticks(*zip(*names, strict=True))
+    axes.set_yticks([])
     axes.set_ylim(y - GAP, -1 + GAP / 2)
     _scale(axes, low, high, short(reference))
-    figure.legend(loc="outside upper left", ncols=4)
+    figure.legend(loc="outside upper left", ncols=2)
 
 
 def _mark(axes: "Axes", y: float, row: BenchmarkRow, series: int, ends: tuple[float, float]) -> None:
@@ -100,7 +102,7 @@ def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(f"speed-up over {reference}, logarithmic scale")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}x"))
     axes.set_xlim(low, high)
     axes.grid(visible=True, axis="x", color=LINE)

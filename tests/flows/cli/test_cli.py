@@ -29,6 +29,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+def test_imports_of_a_command_are_not_searched_for_garbage_again_and_again() -> None:
+    code = "import gc, sys, gauntlet.__main__ as cli; sys.argv = ['gauntlet', 'targets', '--help']\n"
+    code += "try: cli.main()\nexcept SystemExit: import prefect, mlflow; print(gc.get_stats()[2]['collections'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.splitlines()[-1]) <= 1  # six with Python's own limit
+
+
 @pytest.mark.parametrize("module", ["flows.cli.run", "flows.cli.runs"])
 def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_known(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"

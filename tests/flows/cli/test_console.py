@@ -91,12 +91,13 @@ def test_reasons_stand_below_the_table_once_for_all_who_share_one(report: RunRep
     )
 
 
-def test_candidates_without_anything_to_gain_are_not_called_rejected(report: RunReport) -> None:
-    same = candidate("same", SAME).replace(status="unchanged")
+@pytest.mark.parametrize(("status", "title"), [("unchanged", "Not raced:"), ("not tried", "Not tried:")])
+def test_candidates_that_no_gate_judged_are_not_called_rejected(report: RunReport, status: str, title: str) -> None:
+    same = candidate("same", SAME).replace(status=status)
     lines = printed(report.replace(candidates=(*report.candidates, same)), 200)
-    assert lines[lines.index("Not raced:") + 1] == f"  same: {SAME}"
+    assert lines[lines.index(title) + 1] == f"  same: {SAME}"
     assert "same" not in {name for names in reasons(report).values() for name in names}
-    assert any(line.split()[:2] == ["same", "unchanged"] for line in lines)
+    assert any(line.startswith(" same ") and status in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [80, 100, 130, 200])

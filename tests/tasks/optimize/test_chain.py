@@ -124,8 +124,8 @@ def test_pass_whose_turn_comes_too_late_is_not_tried_and_named(subject, own: Own
     chain = Chain(passes=(own("nothing"), own("no_identities"), OrtGraph()))
     report = optimize(chain, subject.out, model=subject.model, golden=subject.golden, budget_s=0)
     others = report.facts.passes[1:]
-    assert [(one.name, one.reason) for one in others] == [
-        (name, "not tried: the time for graph passes, 0 s, was used up") for name in ("no_identities", "ort-extended")
+    assert [(one.name, one.outcome, one.reason) for one in others] == [
+        (name, "not tried", "the time for graph passes, 0 s, was used up") for name in ("no_identities", "ort-extended")
     ]
     untried = check(report, "optimize.untried_passes")
     assert (untried.value, untried.severity) == (2, "warning")
