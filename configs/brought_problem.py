@@ -184,6 +184,8 @@ def _samples(part: dict[str, Any], arrays: NamedArrays | None, trial: TrialRun) 
     size = sum(np.dtype(spec.dtype).itemsize * _length(spec.shape[1:]) for spec in trial.outputs if spec.dtype != "str")
     count = max(1, min(MAX_SAMPLES, MAX_BYTES // max(1, size)))
     if arrays is not None:
+        if len({len(arrays[array_name(spec.name)]) for spec in trial.inputs}) > 1:
+            raise StageError("the arrays differ in length")  # the stage `data` says more about it
         chosen = np.unique(np.linspace(0, len(next(iter(arrays.values()))) - 1, count).astype(int))
         return {spec.name: arrays[array_name(spec.name)][chosen] for spec in trial.inputs}
     if part["kind"] == "image-folder":

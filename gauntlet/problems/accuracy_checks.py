@@ -1,7 +1,6 @@
 """The checks of a candidate's accuracy: what it loses, what agrees, and how noisy its outputs are."""
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,14 +9,11 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.datasets.golden import RANDOM, REAL, GoldenCase
-from gauntlet.metrics.output_comparison import NOISE_FACTOR
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange, resolve
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits
 from gauntlet.problems.base import Problem
 
-EXACT_DB = 60.0
-"""Whatever is more exact than this has as much rounding."""
 BETTER_SAMPLES = "bring more representative samples"
 
 
@@ -171,35 +167,3 @@ def case_noise_check(
     judged = "; ".join(dict.fromkeys(title for title, _ in noise))
     detail = f"output '{worst[1]}' at {worst[0]}; judged: {judged}"
     return (Check.of(CASE_NAME, noise[worst], ">=", floors[worst], detail, CASE_FIX, unit="dB"),)
-
-
-def batch_check(
-    limits: AccuracyLimits,
-    facts: AccuracyComparison,
-    sets: Collection[str],
-    expected: NamedArrays,
-    run: Callable[[int], NamedArrays],
-    sizes: Iterable[int],
-) -> Check:
-    """Check that the outputs for some samples are the candidate's own at each batch size.
-
-    Its own noise, four times as much, may differ between them, as where a scale is taken from all rows of a call.
-    """
-    noises = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
-    more_db = 20 * math.log10(NOISE_FACTOR)
-    floors = {n: max(limits.min_sqnr_db, min(db, EXACT_DB) - more_db) for n, db in noises.items()}
-    wrong = []
-    for size in sorted({*sizes}):
-        try:
-            outputs = run(size)
-        except StageError as error:
-            wrong.append(f"batch size {size}: {error}")
-            continue
-        for name, array in expected.items():
-            if name in floors and not (db := output_noise(outputs[name], array).sqnr_db) >= floors[name]:
-                wrong.append(f"batch size {size}: output '{name}' has {db:.3g} dB; at least {floors[name]:.3g} dB")
-            alike = array.dtype.kind == "f" or outputs[name].shape != array.shape or outputs[name] == array
-            if (share := np.mean(alike)) < limits.min_agreement and name not in sets:
-                wrong.append(f"batch size {size}: output '{name}' is the same for {share:.1%} of the samples")
-    fix = "use another recipe or pass: this file computes something else at these sizes"
-    return Check.of("accuracy.wrong_batch_sizes", len(wrong), "==", 0, "; ".join(wrong[:3]), fix)

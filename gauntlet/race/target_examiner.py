@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -126,14 +126,5 @@ class TargetExaminer:
             reason = "the target runs only the framework's own model, which is the reference"
             return pair.replace(status="not applicable", reason=reason)
         path, plan = self.file(name, target), self.plan
-        return pair.validated(
-            validate_target(
-                path,
-                target,
-                expected,
-                self.inputs,
-                threads=plan.threads,
-                timeout_s=plan.timeout_s,
-                batch_sizes=plan.batch_sizes,
-            )
-        )
+        how: dict[str, Any] = {"threads": plan.threads, "timeout_s": plan.timeout_s, "batch_sizes": plan.batch_sizes}
+        return pair.validated(validate_target(path, target, expected, self.inputs, **how))

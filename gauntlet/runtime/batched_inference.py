@@ -121,6 +121,9 @@ def batched_inference(session: Any, samples: NamedArrays) -> BatchedInference:
         raise StageError(f"no samples for the input {missing[0]!r}; there are samples for {sorted(samples)}")
     used = {name: _converted(name, samples[name], i.type) for name, i in inputs.items()}
     extra = {used[name].ndim - len(i.shape) for name, i in inputs.items()}
+    if extra <= {0, 1} and len({array.shape[:1] for array in used.values()}) > 1:
+        counts = ", ".join(f"{len(array) if array.ndim else 'none'} of '{name}'" for name, array in used.items())
+        raise StageError(f"the inputs have unlike numbers of samples: {counts}. Fix: give one row a sample in each")
     if extra == {1}:
         return BatchedInference(session, used, one_sample_per_call=True, fixed_batch=1)
     if extra - {0}:

@@ -266,3 +266,10 @@ def test_input_that_has_the_name_of_the_truth_is_no_truth(tmp_path: Path, name: 
     notes = infer_config(tmp_path / "m.onnx", tmp_path / "x.npz", None, {}).notes
     assert notes[f"input {name}"] == "str [n, 4]"
     assert "8 in" in notes["samples"] and "with no labels" in notes["samples"]
+
+
+def test_arrays_of_unlike_lengths_are_left_to_the_stage_that_names_them(tmp_path: Path) -> None:
+    text = "m (float[n,4] a, float[n,3] b) => (float[n,7] y) { y = Concat<axis = 1>(a, b) }"
+    model = saved(tmp_path / "m.onnx", onnx_text.model(text))
+    np.savez(tmp_path / "x.npz", a=np.zeros((80, 4), np.float32), b=np.zeros((70, 3), np.float32))
+    assert inferred(model, tmp_path / "x.npz")[0].values["data"]["kind"] == "arrays"

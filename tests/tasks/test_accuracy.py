@@ -89,7 +89,7 @@ def test_model_that_is_wrong_at_one_batch_size_alone_fails(trained, judge, size:
     proto.graph.initializer.append(numpy_helper.from_array(np.array([size]), "size"))
     report = judge(proto, {"batch_sizes": (1, 2, 7)})
     assert failed(report) == ["wrong_batch_sizes"]
-    assert report.failures[0].detail.startswith(f"batch size {size}: output 'logits' has -")
+    assert report.failures[0].detail.startswith(f"'logits', batch size {size}: -")
     assert failed(judge(proto, {"batch_sizes": (2, 3)})) == []
 
 

@@ -147,3 +147,13 @@ def test_output_that_changes_its_number_of_axes_is_refused() -> None:
 
     with pytest.raises(StageError, match="output 'y' changes its number of axes from call to call"):
         batched_inference(Changing(), {"x": np.array([[0, 1, 1], [1, 1, 1]], np.float32)}).run(1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_inputs_with_unlike_numbers_of_samples_are_refused(rows: int) -> None:
+    """Rows that are left over would be dropped, and one alone would be that of all samples."""
+    model = onnx_text.model("m (float[n] a, float[n] b) => (float[n] y) { y = Add(a, b) }")
+    session = open_session(model.SerializeToString())
+    samples = {"a": np.ones(6, np.float32), "b": np.ones(rows, np.float32)}
+    with pytest.raises(StageError, match=f"unlike numbers of samples: 6 of 'a', {rows} of 'b'"):
+        batched_inference(session, samples)
