@@ -138,12 +138,9 @@ class Line:
             yield line
         except STORE_ERRORS:
             raise
-        except NothingToGain as reason:
-            line.update(status="unchanged", reason=str(reason))
+        except (NothingToGain, NotTried) as reason:
+            line.update(status="not tried" if isinstance(reason, NotTried) else "unchanged", reason=str(reason))
             log.info("%s is not raced: %s", name, reason)
-        except NotTried as reason:
-            line.update(status="not tried", reason=str(reason))
-            log.info("%s is not tried: %s", name, reason)
         except PipelineError as error:
             broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
             line.update(status="rejected", reason=f"{broken}{error}")

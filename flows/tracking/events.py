@@ -182,11 +182,8 @@ class TrackingEvents:
         self.journal.append("artifact", run=run, path=path, folder=folder, **content)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
-        tags = {
-            "gate": GATE.get(candidate.status, candidate.status),
-            "gate.reason": candidate.reason[:5000],
-            "winner": str(won).lower(),
-        }
+        gate = GATE.get(candidate.status, candidate.status)
+        tags = {"gate": gate, "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
         if candidate.target is not None:
             tags["target"] = candidate.target
             self.journal.append("params", run=candidate.name, params={"target": candidate.target})

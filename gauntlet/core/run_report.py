@@ -126,8 +126,7 @@ class CandidateEntry(Frozen):
     name: str
     parent: str | None
     status: Status = Field(
-        description="unchanged: it does the same work as its parent; not tried: the time for the search was used up; "
-        "not decided: the run ended before the selection"
+        description="unchanged: the same work as its parent; not tried: out of time; not decided: the run ended earlier"
     )
     reason: str
     accuracy: Number | None = Field(None, description="the run's `metric` on the test samples")

@@ -46,8 +46,7 @@ class PassFacts(Frozen):
 
     name: str
     outcome: Literal["accepted", "unchanged", "rejected", "split", "not tried"] = Field(
-        description="unchanged: the pass changed nothing; split: the group broke the model and its halves were tried; "
-        "not tried: the time was used up"
+        description="unchanged: it changed nothing; split: it broke the model, its halves were tried; not tried: late"
     )
     reason: str = ""
     broke: PassFailure = Field("", description="how the pass broke the model; empty if it did not")
