@@ -29,8 +29,8 @@ def last_change(
     """Return the last change, and whether the labels since its alarm prove the risk below the bound.
 
     `names` are the features, `level` is the probability of a false alarm of each one's test. Every further test has
-    half of the level of the one before, so that all together stay below twice the first. The first acquittal has half of
-    the false alarms, so that all together keep them.
+    half of the level of the one before, so that all together stay below twice the first. So do acquittals, which begin
+    with half of the false alarms.
     """
     change, false_alarms = first, limits.false_alarms / 2
     times = sample_times(history.features, history.labeled)
