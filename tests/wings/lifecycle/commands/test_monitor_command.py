@@ -221,7 +221,7 @@ def test_one_request_without_statistics_blinds_no_feature(bundle: Path, log: Pat
 
 
 def test_labels_that_wait_for_earlier_ones_are_counted_and_said(bundle: Path, log: Path, capsys) -> None:
-    log_requests(log, bundle, images(1, 10))
+    log_requests(log, bundle, images(1, 70))
     log_requests(log, bundle, images(2, 30), name="labeled", wrong=[True] * 30)
     code, found = look(capsys, bundle, log)
     assert (code, found.risk.labeled, found.risk.waiting, found.risk.unlabeled) == (0, 0, 30, 0)
@@ -229,7 +229,7 @@ def test_labels_that_wait_for_earlier_ones_are_counted_and_said(bundle: Path, lo
     assert main(["monitor", str(bundle), "--log", str(log)]) == 0
     assert "30 labels not judged yet: earlier requests without one may get theirs for 48 h" in capsys.readouterr().out
     code, found = look(capsys, bundle, log, *AS_THEY_COME)
-    assert (code, found.risk.labeled, found.risk.unlabeled, found.verdict) == (1, 30, 10, "harmful")
+    assert (code, found.risk.labeled, found.risk.unlabeled, found.verdict) == (1, 30, 70, "harmful")
 
 
 def test_text_names_the_verdict_and_the_page(bundle: Path, log: Path, tmp_path: Path, capsys) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from wings.lifecycle.library.monitoring.judged_samples import asked_at
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
-from wings.lifecycle.library.monitoring.risk_evidence import within_wealth
+from wings.lifecycle.library.monitoring.risk_evidence import sample_times, within_wealth
 from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 
 
@@ -29,13 +29,14 @@ def last_change(
     """Return the last change, and whether the labels since its alarm prove the risk below the bound.
 
     `names` are the features, `level` is the probability of a false alarm of each one's test. Every further test has
-    half of the level of the one before, so that all together stay below twice the first.
+    half of the level of the one before, so that all together stay below twice the first. So do acquittals, which begin
+    with half of the false alarms.
     """
-    change, false_alarms = first, limits.false_alarms
+    change, false_alarms = first, limits.false_alarms / 2
+    times = sample_times(history.features, history.labeled)
     while True:
         is_later = history.labeled > change.alarm_at
-        features = history.features[history.labeled[is_later]]
-        proof = within_wealth(history.losses[is_later], bound, features).first_above(false_alarms)
+        proof = within_wealth(history.losses[is_later], bound, times[is_later]).first_above(false_alarms)
         if proof is None:
             return change, False
         level, false_alarms = level / 2, false_alarms / 2

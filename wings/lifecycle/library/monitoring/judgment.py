@@ -28,6 +28,7 @@ from wings.lifecycle.library.monitoring.risk_evidence import (
     harm_wealth,
     risk_lower_bound,
     risk_upper_bound,
+    sample_times,
 )
 from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 from wings.lifecycle.library.monitoring.service_evidence import ServiceTest, harms, service_tests
@@ -35,6 +36,7 @@ from wings.lifecycle.library.monitoring.service_evidence import ServiceTest, har
 SHOWN = 12
 """Samples that moved most."""
 HIGHEST_BOUND = 0.99
+AS_INPUTS = " (if they depend on each other no longer than inputs do)"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Evidence:
     features: tuple[Wealth | None, ...]
     """None for a feature that the log does not keep."""
     risk: Wealth | None
+    dependence: Floats
+    """The labels' `sample_times`."""
     service: tuple[ServiceTest, ...]
     level: float
     """The probability of a false alarm that each feature's test has."""
@@ -64,10 +68,11 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
         for i in range(len(reference.watched))
     )
     bound = harm_bound(reference, limits)
-    risk = harm_wealth(history.losses, bound) if bound is not None else None
+    dependence = sample_times(history.features, history.labeled)
+    risk = harm_wealth(history.losses, bound, dependence) if bound is not None else None
     rest = limits.false_alarms / (4 if risk is not None else 2)
     levels = (rest / len(features), limits.false_alarms / 4, rest / len(service))
-    return Evidence(history, features, risk, service, *levels)
+    return Evidence(history, features, risk, dependence, service, *levels)
 
 
 def risk_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
@@ -164,7 +169,7 @@ def _risk(reference: MonitoringReference, limits: MonitorLimits, evidence: Evide
         unlabeled=history.unlabeled,
         waiting=history.waiting,
         late=history.late,
-        above=risk_lower_bound(losses, evidence.risk_level),
+        above=risk_lower_bound(losses, evidence.risk_level, evidence.dependence),
         below=risk_upper_bound(losses, evidence.risk_level),
         evidence=max(0.0, _decimal(evidence.risk.log.max())) if len(losses) else 0.0,
         threshold=_decimal(-np.log(evidence.risk_level)),
@@ -183,8 +188,9 @@ def _verdict(
 ) -> tuple[Verdict, str]:
     if risk is not None and risk.alarm_at is not None:
         return "harmful", (
-            f"the risk is proven above {risk.harm_bound:.1%}: {risk.wrong} of {risk.labeled} labeled predictions are "
-            f"wrong, against {risk.reference:.1%} in the evaluation. Fix: retrain with recent samples, or roll back"
+            f"the risk is proven above {risk.harm_bound:.1%}: {risk.wrong} of {risk.labeled} labeled predictions "
+            f"are wrong{AS_INPUTS}, against {risk.reference:.1%} in the evaluation. "
+            "Fix: retrain with recent samples, or roll back"
         )
     if not drifted:
         if not len(history.times):
@@ -199,7 +205,7 @@ def _verdict(
     if is_acquitted:
         return "harmless", (
             f"{last}; but the risk since the alarm is proven below {risk.bound:.1%}: {int(later.sum())} of "
-            f"{len(later)} labeled predictions are wrong"
+            f"{len(later)} labeled predictions are wrong{AS_INPUTS}"
         )
     if last != change:  # labels have acquitted the first one
         estimate = estimate_accuracy(history, reference, last.changed_at)

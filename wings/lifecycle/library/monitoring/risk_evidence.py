@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from wings.lifecycle.library.monitoring.autocorrelation import LAGS, autocorrelation_times
-from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values
+from wings.lifecycle.library.monitoring.autocorrelation import FIRST_SAMPLES, LAGS, autocorrelation_times
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
@@ -20,8 +20,8 @@ STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 STEPS = 20
 FIRST_TIME = 1.5
 """Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
-FIRST_WITHIN = 4.0
-"""The same of the labels that prove a low risk: there are no losses yet that could show it."""
+FIRST_ALIKE = 16.0
+"""The same by features, which do not show it yet of the first requests."""
 BLOCK = 8
 """Labels whose mean loss a bet on harm is on: a user whose predictions are all wrong is one loss, not eight."""
 
@@ -40,36 +40,51 @@ def labeled_wealth(losses: Floats, bound: float) -> Wealth:
     return exceeds_wealth(losses, bound, autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0))
 
 
-def harm_wealth(losses: Floats, bound: float) -> Wealth:
+def sample_times(features: Floats, labeled: npt.NDArray[np.int64]) -> Floats:
+    """Return as how many labels in a row each labeled sample counts, by the features of the requests, shape (n, k).
+
+    Few wrong predictions do not show how they depend on each other; they are taken to depend as the samples do: those
+    with labels, and for the first of them, all requests before.
+    """
+    first = features[: labeled[:FIRST_SAMPLES].max(initial=-1) + 1]
+    times = np.minimum(_feature_times(first)[labeled[:FIRST_SAMPLES]], FIRST_ALIKE)
+    return np.concatenate([times, _feature_times(features[labeled])[FIRST_SAMPLES:]])
+
+
+def _feature_times(features: Floats) -> Floats:
+    return autocorrelation_times(features, first=FIRST_ALIKE, whole=True)
+
+
+def harm_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) -> Wealth:
     """Return the same by bets on the mean losses of labels in a row, where the bound is small.
 
     Single labels would prove harm by one user whose predictions are all wrong. Near a bound of 1, means would win
-    little: a bet gains by a factor of at most 1/bound.
+    little: a bet gains by a factor of at most 1/bound. `times` are the `sample_times`.
     """
-    means = losses[: len(losses) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(axis=1)
-    evidence = exceeds_wealth(means, bound, autocorrelation_times(means[:, None], first=1, errors=0, delay=2 * LAGS))
+    whole = len(losses) // BLOCK * BLOCK
+    means = losses[:whole].reshape(-1, BLOCK).mean(axis=1)
+    alike = np.broadcast_to(times, losses.shape)[:whole].reshape(-1, BLOCK).mean(axis=1) / BLOCK
+    own = autocorrelation_times(means[:, None], first=1, errors=0, delay=2 * LAGS)
+    evidence = exceeds_wealth(means, bound, np.maximum(own, alike))
     blocks = np.arange(1, len(losses) + 1) // BLOCK
     return replace(evidence, log=np.concatenate([[0.0], evidence.log])[blocks])
 
 
-def within_wealth(losses: Floats, bound: float, features: Floats) -> Wealth:
+def within_wealth(losses: Floats, bound: float, times: Floats) -> Wealth:
     """Return the evidence after each loss of a labeled sample that the risk has been below the bound, 0 < bound < 1.
 
-    `features` are the samples' own, shape (n, k). Labels with few losses do not show how much they depend on each
-    other; they are taken to depend as much as the samples do.
+    `times` are the `sample_times`; losses may depend on each other more than they say.
     """
-    ranks = [conformal_p_values(np.zeros(0), column, seed=i) for i, column in enumerate(features.T)]
-    series = np.stack([losses, *ranks, *(np.abs(2 * rank - 1) for rank in ranks)], axis=1)
-    return exceeds_wealth(1 - losses, 1 - bound, autocorrelation_times(series, first=FIRST_WITHIN))
+    return exceeds_wealth(1 - losses, 1 - bound, np.maximum(times, autocorrelation_times(losses[:, None], first=1)))
 
 
-def risk_lower_bound(losses: Floats, level: float) -> float:
+def risk_lower_bound(losses: Floats, level: float, times: Floats | float = 1.0) -> float:
     """Return a risk that the stream has exceeded at some time, at this level and however often it is computed.
 
     The lower end of the betting confidence sequence: the bounds that `harm_wealth` rejects are all below it. 0 where
     none is rejected.
     """
-    return _highest_rejected(lambda bound: harm_wealth(losses, bound), level)
+    return _highest_rejected(lambda bound: harm_wealth(losses, bound, times), level)
 
 
 def risk_upper_bound(losses: Floats, level: float) -> float:

@@ -55,8 +55,8 @@ def test_wrong_predictions_that_are_told_sooner_prove_nothing_at_any_look() -> N
     """The risk stays at 3 %; a wrong prediction is corrected after an hour, a right one confirmed after two days."""
     known, false, without = reference(np.arange(1000) < 30), 0, 0
     for seed in range(5):
-        losses = np.random.default_rng(seed).random(1500) < 0.03
-        one, delays = history(np.arange(1500) / 20), np.where(losses, 1.0, 46.0)
+        losses = np.random.default_rng(seed).random(3000) < 0.03
+        one, delays = history(np.arange(3000) / 40), np.where(losses, 1.0, 46.0)
         looks = [(labeled(one, losses, delays, now), HOUR_S * now) for now in range(2, 130, 9)]
         false += any(proves_harm(judged_labels(found, LIMITS.label_window_h, now), known) for found, now in looks)
         without += any(proves_harm(judged_labels(found, 0, now), known) for found, now in looks)

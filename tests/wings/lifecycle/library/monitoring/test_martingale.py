@@ -11,9 +11,11 @@ from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values
 from wings.lifecycle.library.monitoring.martingale import FIRST, SCALE, wealth
 from wings.lifecycle.library.monitoring.risk_evidence import (
     exceeds_wealth,
+    harm_wealth,
     labeled_wealth,
     risk_lower_bound,
     risk_upper_bound,
+    sample_times,
     within_wealth,
 )
 
@@ -97,16 +99,21 @@ def test_wrong_predictions_that_come_by_user_seldom_prove_a_higher_risk() -> Non
     assert ours <= 0.1 * STREAMS < without
 
 
-def test_right_predictions_that_come_by_user_seldom_prove_a_lower_risk() -> None:
-    """Users of eight similar requests, whose predictions are all wrong or all right, at the bound itself."""
-    ours = without = 0
+@pytest.mark.parametrize(("requests", "alike"), [(8, 0.8), (16, 0.2), (20, 0.8)])
+def test_users_of_many_requests_seldom_prove_either_risk(requests: int, alike: float) -> None:
+    """Whole users are wrong or right, at the bound itself; of their features, a share is the same."""
+    harmful = harmless = without = 0
     for seed in range(STREAMS):
         random = np.random.default_rng(seed)
-        losses = np.repeat(random.random(SAMPLES // 8) < 0.1, 8).astype(float)
-        features = np.repeat(random.normal(size=SAMPLES // 8), 8) + random.normal(size=SAMPLES) / 2
-        ours += within_wealth(losses, 0.1, features[:, None]).first_above(0.05) is not None
-        without += labeled_wealth(1 - losses, 0.9).first_above(0.05) is not None
-    assert ours <= 0.1 * STREAMS < without
+        users = -(-SAMPLES // requests)
+        losses = np.repeat(random.random(users) < 0.1, requests)[:SAMPLES].astype(float)
+        same = np.repeat(random.normal(size=(users, 2)), requests, axis=0)[:SAMPLES]
+        features = np.sqrt(alike) * same + np.sqrt(1 - alike) * random.normal(size=(SAMPLES, 2))
+        times = sample_times(features, np.arange(SAMPLES))
+        harmful += harm_wealth(losses, 0.1, times).first_above(0.0125) is not None
+        harmless += within_wealth(losses, 0.1, times).first_above(0.025) is not None
+        without += labeled_wealth(1 - losses, 0.9).first_above(0.025) is not None
+    assert max(harmful, harmless) <= 0.1 * STREAMS < without
 
 
 def weights(samples: int) -> np.ndarray:
@@ -152,8 +159,8 @@ def losses(seed: int, risk: float, count: int) -> np.ndarray:
 def test_risk_at_the_bound_seldom_alarms_at_any_look() -> None:
     streams = [losses(seed, BOUND, 3000) for seed in range(100)]
     assert sum(exceeds_wealth(one, BOUND).first_above(0.05) is not None for one in streams) <= 5
-    features = np.random.default_rng(0).normal(size=(3000, 1))
-    assert sum(within_wealth(one, BOUND, features).first_above(0.05) is not None for one in streams) <= 5
+    times = sample_times(np.random.default_rng(0).normal(size=(3000, 1)), np.arange(3000))
+    assert sum(within_wealth(one, BOUND, times).first_above(0.05) is not None for one in streams) <= 5
 
 
 def test_higher_risk_is_proven_soon_after_it_begins() -> None:
@@ -162,7 +169,8 @@ def test_higher_risk_is_proven_soon_after_it_begins() -> None:
 
 
 def test_lower_risk_is_proven() -> None:
-    alarm = within_wealth(losses(0, 0.01, 400), BOUND, np.random.default_rng(0).normal(size=(400, 2))).first_above(0.05)
+    times = sample_times(np.random.default_rng(0).normal(size=(400, 2)), np.arange(400))
+    alarm = within_wealth(losses(0, 0.01, 400), BOUND, times).first_above(0.05)
     assert alarm is not None and alarm > 40
 
 
