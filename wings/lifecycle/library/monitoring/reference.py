@@ -28,7 +28,7 @@ from wings.lifecycle.library.monitoring.embeddings import DISTANCE, EmbeddingRef
 from wings.lifecycle.library.monitoring.features import PREDICTED, feature_names, output_features
 
 REFERENCE_CHUNK, PROVING_SAMPLES = 256, 32
-"""Samples that are in memory at once."""
+"""Samples that are in memory at once, and those that prove a session with embeddings."""
 UNKNOWN = "its reference has no embeddings. Fix: make the bundle again"
 
 
