@@ -71,4 +71,4 @@ def test_provenance_names_the_data_and_the_report(folder: Path) -> None:
     names = {one["name"] for one in provenance["buildDefinition"]["resolvedDependencies"]}
     assert {"data/train", "data/test", "train/model"} <= names
     named = {one["name"]: one["digest"]["sha256"] for one in provenance["runDetails"]["byproducts"]}
-    assert named == {name: sha256_of([folder / name]) for name in ("report.json", "golden.npz")}
+    assert named == {name: sha256_of([folder / name]) for name in ("report.json", "golden.npz", "contract.json")}

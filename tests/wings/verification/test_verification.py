@@ -218,7 +218,7 @@ def test_what_a_lesser_processor_cannot_reproduce_is_told(folder: Path) -> None:
     contract = bundle.contract.replace(instructions=("avx512_madeup",), target="openvino", session=None, processor="X")
     (folder / "contract.json").write_text(contract.model_dump_json())
     shutil.rmtree(folder / "signatures")
-    seal(folder)
+    seal_with_evidence(folder)
     text = "\n".join(verify(folder).unproven)
     assert "lacks avx512_madeup of X" in text
     assert "won on openvino, which cannot run here" in text

@@ -1,18 +1,21 @@
 """What requests are compared with: what the bundle keeps, distances of embeddings, and outputs that are broken."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from bundles import pack
 
-from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.bundle import Bundle, seal
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.ragged import joined_samples
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
+from gauntlet.request_log.log_format import REFERENCE
 from wings.lifecycle.library.monitoring.embeddings import MIN_SAMPLES, EmbeddingReference
 from wings.lifecycle.library.monitoring.features import are_broken, output_features
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
@@ -35,6 +38,17 @@ def test_reference_has_the_features_and_errors_of_the_test_split(trained: "Train
     assert report.facts.embedding == reference.embedding.output.layer
     assert reference.embedding.usual.shape == (30,)
     assert reference.watched == (*reference.names, "embedding distance")
+
+
+def test_reference_of_another_model_is_damage(trained: "Trained", workspace: MakeSpace, tmp_path: Path) -> None:
+    report = pack(workspace(trained.store), trained.model, trained.golden, {"reference_samples": 60}, test=trained.test)
+    shutil.unpack_archive(trained.store.path(report.artifacts["bundle"]), tmp_path)
+    with np.load(tmp_path / REFERENCE) as file:
+        arrays = dict(file)
+    np.savez(tmp_path / REFERENCE, **arrays | {"features": arrays["features"] + 1})
+    seal(tmp_path)
+    damage = "provenance/slsa.json: it is about another monitoring.npz than the one in the bundle"
+    assert [*Bundle.open(tmp_path).damage()] == [damage]
 
 
 def test_bundle_without_a_reference_says_how_to_get_one(trained: "Trained", workspace: MakeSpace) -> None:
