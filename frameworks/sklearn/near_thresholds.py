@@ -20,7 +20,7 @@ from tasks.numerics.amplified_rounding import nudged_weights
 MOVED = ("nodes_values", "offset", "scale")
 """The thresholds of trees, and what a scaler holds."""
 NUDGES = 8
-"""Each moves all numbers, to either side: a sample on one threshold keeps its side in all of them once in 128 times."""
+"""Each moves all numbers, to either side: a sample on a threshold changes its side in about half of them."""
 
 
 def decided_by_rounding(limits: Tolerances, path: Path, inputs: NamedArrays) -> npt.NDArray[np.bool_]:

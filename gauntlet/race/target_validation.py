@@ -79,10 +79,9 @@ def validate_target(
 ) -> Validation:
     """Run the model on a worker of the target; check where it ran and how exact its outputs are.
 
-    The stated precision is the coarser of the target's and the file's. Where the outputs are not clearly float32,
-    the limits depend on how much the network amplifies rounding errors: what bfloat16 weights change. A quantized
-    model whose sums may saturate on the processor (by default, this one) is checked by the same target's outputs with
-    7-bit weights, whose sums do not: what saturates depends on the runtime. `batch_sizes` are run besides one and all.
+    Where the outputs are not clearly float32, the limits depend on how much the network amplifies rounding errors: what
+    bfloat16 weights change. A quantized model whose sums may saturate on the processor is checked by the same target's
+    outputs with 7-bit weights, whose sums do not. `batch_sizes` are run besides one and all.
     """
     options = target.options() | {"refuse_fallback": False}  # a fallback is detected below, with its share of MACs
     stated = max(target.declared_precision, expected.file.precision, key=FINE_TO_COARSE.index)
@@ -117,9 +116,8 @@ def validate_target(
         quality_db=worst_sqnr_db(outputs, expected.reference * times),
     )
     if expected.quantized:
-        seven_bit = None
-        if validation.quality_db < expected.least_db and (processor or Processor.current()).saturates:
-            seven_bit = _seven_bit_quality(model, expected, inputs, timeout_s, run)
+        may_saturate = validation.quality_db < expected.least_db and (processor or Processor.current()).saturates
+        seven_bit = _seven_bit_quality(model, expected, inputs, timeout_s, run) if may_saturate else None
         slices_db = worst_noise_db(outputs, expected.reference * times)
         noise, too_fine = _quantized_checks(validation, slices_db, expected, seven_bit), list[Check]()
     else:
