@@ -15,8 +15,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from pydantic import Field
 
 from frameworks.keras.classifier_training import KerasTraining
+from frameworks.keras.exporter import Tf2Onnx
 from frameworks.keras.target import KerasCompiled, KerasEager
-from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.kinds import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript

@@ -30,7 +30,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from serving.stages.serve.connection import Connection
+from serving.stages.serve.measurement import Connection
 
 CONNECTIONS = 16
 SINGLE = 300

@@ -30,7 +30,7 @@ from serving_peers import Server, gauntlet
 
 from gauntlet.bundle.bundle import CONTRACT
 from gauntlet.bundle.contract import Contract
-from serving.stages.serve.connection import HOST, MAX_IDLE_S
+from serving.stages.serve.measurement import HOST, MAX_IDLE_S
 
 ROUND_S, CAPACITY_S = 60.0, 10.0
 LOAD = 2.0

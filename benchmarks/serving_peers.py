@@ -19,7 +19,7 @@ from free_ports import free_port
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.runtime.resources import usable_threads
 from serving.open_inference import binary_request
-from serving.stages.serve.connection import http_request
+from serving.stages.serve.measurement import http_request
 
 START_S = 90
 JSON = {"content-type": "application/json"}

@@ -185,8 +185,7 @@ def table(task: Task) -> Trained:
 
 def detection() -> Trained:
     """Scenes with boxes; the project's detector, with boxes and probabilities as one output."""
-    from frameworks.torch.detection_loss import detection_loss
-    from frameworks.torch.detector import DetectorSpec
+    from frameworks.torch.detector import DetectorSpec, detection_loss
 
     few = {"validation_images": 10, "calibration_images": 10, "digit_size": (10, 22), "train_images": 2000}
     splits = DigitScenes(**few, image_size=SCENE, max_digits=5, test_images=300).load().splits
@@ -202,8 +201,7 @@ def detection() -> Trained:
 
 def segmentation() -> Trained:
     """Which pixels of up to four digits belong to which class; the project's segmenter."""
-    from frameworks.torch.segmentation_loss import segmentation_loss
-    from frameworks.torch.segmenter import SegmenterSpec
+    from frameworks.torch.segmenter import SegmenterSpec, segmentation_loss
 
     def change(rng: np.random.Generator, images: Array, classes: Array) -> Samples:
         shown = images * (rng.random(classes.shape) < 0.7)[:, None, :, None]

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from frameworks.torch.detection_loss import cell_centers
-from frameworks.torch.detector import STRIDE, convolution
+from frameworks.torch.detector import STRIDE, cell_centers, convolution
 
 if TYPE_CHECKING:
     import torch

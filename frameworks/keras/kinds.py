@@ -4,9 +4,9 @@ from pathlib import Path
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
 from frameworks.keras.classifier_training import KerasTraining
+from frameworks.keras.exporter import SavedModel, Tf2Onnx
 from frameworks.keras.files import GRAPHS, save_model
 from frameworks.keras.target import KerasCompiled, KerasEager
-from frameworks.keras.tf2onnx import SavedModel, Tf2Onnx
 from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
 

@@ -10,12 +10,10 @@ from pydantic import Field, field_validator
 
 from frameworks.augmentation import Augmentation
 from frameworks.torch import network as torch_network
-from frameworks.torch.detection_loss import detection_loss
-from frameworks.torch.detector import STRIDE, DetectorSpec
+from frameworks.torch.detector import STRIDE, DetectorSpec, detection_loss
 from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.network import run_network, tensor
-from frameworks.torch.segmentation_loss import segmentation_loss
-from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec
+from frameworks.torch.segmenter import SIZE_MULTIPLE, SegmenterSpec, segmentation_loss
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
 from frameworks.training_data import image_fields, single_input
 from gauntlet.core.arrays import NamedArrays

@@ -10,7 +10,7 @@ from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import is_scripted
-from frameworks.torch.structured_pruning import Structured, Unstructured
+from frameworks.torch.pruning import Structured, Unstructured
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import JsonObject

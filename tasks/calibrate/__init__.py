@@ -27,9 +27,9 @@ from tasks.calibrate.calibration_set import (
     class_coverage_check,
     convergence_check,
     finite_check,
+    read_batches,
     test_overlap_check,
 )
-from tasks.calibrate.reader import read_batches
 
 SMOOTHING_SAMPLES = 16
 """For functions, which installed packages bring, that change the prepared model so that its ranges get narrower."""

@@ -20,8 +20,7 @@ from gauntlet.onnx_model.recognition import control_flow_of, precision_of
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session, supported_ir_version, supported_opset
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts, StepFacts
-from tasks.normalize.normalizer import apply_steps, apply_unproven
-from tasks.normalize.proof import Proof
+from tasks.normalize.normalizer import Proof, apply_steps, apply_unproven
 from tasks.normalize.steps import STEPS, Setting
 
 SAMPLES = 8

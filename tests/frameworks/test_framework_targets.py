@@ -15,9 +15,9 @@ from frameworks.jax.kinds import JaxJit
 from frameworks.keras import files
 from frameworks.keras.architectures import KerasNetworkSpec
 from frameworks.keras.brought_model import SavedModelFolder
+from frameworks.keras.exporter import Tf2Onnx
 from frameworks.keras.target import KerasCompiled, KerasEager
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from frameworks.keras.tf2onnx import Tf2Onnx
 from frameworks.sklearn import estimator as sklearn
 from frameworks.sklearn.classifier_training import SklearnTraining
 from frameworks.sklearn.kinds import Sklearn

@@ -4,11 +4,13 @@ import gc
 import json
 import math
 import random
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from gauntlet.runtime.timing import time_calls
 from serving.open_inference import binary_request
 from serving.stages.loadgen.driver import Scenario, start_test, test_settings
 from serving.stages.serve.config import ServingCost
-from serving.stages.serve.connection import Connection, http_request
 
 TURNS = 12
 TURN_S, MIN_CALLS, MAX_CALLS = 0.5, 10, 100
@@ -177,3 +178,61 @@ def read_trace(folder: Path) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.fl
             by_query[times["query_seq"]] = (times["complete_ns"] / 1e6, times["issue_start_ns"] / 1e6)
     pairs = np.array([by_query[number] for number in sorted(by_query)], np.float64).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+HOST = "127.0.0.1"
+RECEIVED_BYTES = 1 << 16
+MAX_IDLE_S = 1.0
+"""A server closes idle connections, after 5 s for `gauntlet serve`; a request on one of those would fail."""
+
+
+def http_request(path: str, body: bytes, headers: dict[str, str]) -> bytes:
+    """Return a whole POST request."""
+    lines = {"host": "localhost", "content-length": str(len(body)), **headers}
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {path} HTTP/1.1\r\n{text}\r\n".encode() + body
+
+
+class Connection:
+    """One connection to a port of the loopback, which is kept open from request to request."""
+
+    def __init__(self, port: int, timeout_s: float) -> None:
+        self._port, self._timeout_s = port, timeout_s
+        self._socket: socket.socket | None = None
+        self._used_at = 0.0
+
+    def send(self, request: bytes) -> int:
+        """Send a request, read the whole response, and return its status; `OSError` when there is none."""
+        if monotonic() - self._used_at > MAX_IDLE_S:
+            self.close()
+        if self._socket is None:
+            self._socket = socket.create_connection((HOST, self._port), self._timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        status = self._exchange(self._socket, request)
+        self._used_at = monotonic()
+        return status
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    @staticmethod
+    def _exchange(connected: socket.socket, request: bytes) -> int:
+        connected.sendall(request)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += _some(connected)
+        head, _, body = received.partition(b"\r\n\r\n")
+        missing = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) - len(body)
+        while missing > 0:
+            missing -= len(_some(connected))
+        return int(head.split(b" ", 2)[1])
+
+
+def _some(connected: socket.socket) -> bytes:
+    data = connected.recv(RECEIVED_BYTES)
+    if not data:
+        raise ConnectionResetError("the server closed the connection")
+    return data

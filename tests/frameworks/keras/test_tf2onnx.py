@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
+from frameworks.keras.exporter import SavedModel, Tf2Onnx
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from frameworks.keras.tf2onnx import SavedModel, Tf2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report

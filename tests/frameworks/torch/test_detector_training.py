@@ -9,9 +9,9 @@ import torch
 from pydantic import ValidationError
 
 from frameworks.torch.dense_training import AveragedLoop, DenseTraining
-from frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
+from frameworks.torch.detector import STRIDE, assign_targets, cell_centers, detection_loss
 from frameworks.torch.network import load_network, run_network
-from frameworks.torch.segmentation_loss import segmentation_loss
+from frameworks.torch.segmenter import segmentation_loss
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from configs.loader import load
 from configs.schema import PipelineConfig
-from frameworks.torch.structured_pruning import Structured, Unstructured
+from frameworks.torch.pruning import Structured, Unstructured
 from gauntlet.core.errors import ConfigError
 
 QUANTIZE = [{"kind": "static"}, {"kind": "dynamic"}]

@@ -89,7 +89,7 @@ STEPS = """
 import json, resource
 import psutil, torch
 from frameworks.torch.training_loop import freed_memory_kept
-from frameworks.torch.segmentation_loss import segmentation_loss
+from frameworks.torch.segmenter import segmentation_loss
 from frameworks.torch.segmenter import SegmenterSpec
 
 network = SegmenterSpec(channels=3, classes=11).build()

@@ -6,7 +6,7 @@ import onnx_text
 import pytest
 from onnx import helper
 
-from gauntlet.calibration.plain_gemms import make_gemms_plain
+from gauntlet.calibration.quantizer_input import make_gemms_plain
 from gauntlet.runtime.session import open_session
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)

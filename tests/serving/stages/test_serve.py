@@ -24,8 +24,7 @@ from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from serving.stages.loadgen import Scenario
 from serving.stages.serve import judge, objective_check, serve
 from serving.stages.serve.config import ServeConfig, ServeFacts
-from serving.stages.serve.connection import http_request
-from serving.stages.serve.measurement import ServeJob, read_trace, run_server_scenario
+from serving.stages.serve.measurement import ServeJob, http_request, read_trace, run_server_scenario
 from serving.stages.serve.percentile_interval import percentile_interval
 
 if find_spec("mlperf_loadgen") is None:

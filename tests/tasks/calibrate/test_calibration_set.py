@@ -22,8 +22,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit
 from tasks.calibrate import CalibrateConfig, calibrate
-from tasks.calibrate.calibration_set import RangeChange, changes, convergence_check
-from tasks.calibrate.reader import read_batches
+from tasks.calibrate.calibration_set import RangeChange, changes, convergence_check, read_batches
 
 
 def check(report: Report[Any], name: str) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx_text import model
 
-from tasks.quantize.weight_scales import scales_without_overflow
+from tasks.quantize.static import scales_without_overflow
 
 
 def graph(node: str, weights: np.ndarray) -> onnx.GraphProto:

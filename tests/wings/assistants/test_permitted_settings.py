@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gauntlet.core.errors import ConfigError
-from wings.assistants.offered_commands import offered_commands
-from wings.assistants.permitted_settings import permitted
+from wings.assistants.offered_commands import offered_commands, permitted
 
 PRESET = """name: strict
 evaluate: {min_accuracy: 0.9, min_recall: 0.7}

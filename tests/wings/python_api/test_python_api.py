@@ -17,7 +17,7 @@ import pytest
 import gauntlet
 from gauntlet.core import kinds
 from gauntlet.core.arrays import data_table
-from wings.python_api.keywords import home_for, options_for
+from wings.python_api.functions import home_for, options_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -85,7 +85,7 @@ def _add_canary(add: AddCommand) -> None:
 def _add_upgrade(add: AddCommand) -> None:
     codes = f"exit codes: 0 it may be moved, 1 refused, {INVALID}, 3 the runtime or the registry cannot be used"
     text = "try the champion in another release of ONNX Runtime: outputs, latency, memory, and a verdict"
-    upgrade = add("upgrade", "upgrade_command:try_runtime", text, codes)
+    upgrade = add("upgrade", "promote_command:try_runtime", text, codes)
     upgrade.add_argument("name", metavar="NAME", help="of the registered model")
     runtime = "onnxruntime==VERSION, or the folder of a Python environment with it"
     upgrade.add_argument("runtime", metavar="RUNTIME", help=runtime)

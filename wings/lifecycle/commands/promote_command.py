@@ -1,4 +1,4 @@
-"""`gauntlet promote`, `approve`, `rollback` and `abandon`: which version is the champion."""
+"""`gauntlet promote`, `approve`, `rollback`, `abandon` and `upgrade`: which version is the champion, on what."""
 
 import argparse
 from pathlib import Path
@@ -14,6 +14,7 @@ from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLi
 from wings.lifecycle.registry.approval import decide
 from wings.lifecycle.registry.bundle_cache import registry_of
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
+from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 from wings.lifecycle.registry.transaction import abandon
 
 
@@ -93,3 +94,32 @@ def replay_text(replay: ReplayFacts) -> str:
         f"[{percent(change.low)}, {percent(change.high)}]; {times}, slowdown {percent(replay.slowdown)} "
         f"[{percent(replay.slowdown_low)}, {percent(replay.slowdown_high)}] in {replay.timed_requests} timed requests"
     )
+
+
+def try_runtime(options: argparse.Namespace) -> int:
+    """Compare, and print the verdict; a refusal is `GateFailed`."""
+    limits = given_limits(UpgradeLimits, options)
+    requests = Path(options.requests) if options.requests else None
+    end_in_order()
+    console = Console()
+    with console.status("upgrading ...") as status:
+        status.start() if console.is_terminal else status.stop()
+        entry = upgrade(
+            Home.find(),
+            options.name,
+            options.runtime,
+            limits,
+            requests=requests,
+            why=options.why,
+            say=lambda text: status.update(plain(text)),
+            on_round=lambda done: status.update(f"race: round {done} of {limits.rounds}"),
+        )
+    console.print(f"{options.name}: may move from {entry.runtime}", highlight=False, soft_wrap=True)
+    if entry.replay:
+        console.print(replay_text(entry.replay), highlight=False, soft_wrap=True)
+    for check in entry.checks:
+        if check.name.startswith("upgrade."):
+            style = None if check.passed else "yellow"
+            console.print(plain(str(check)), style=style, highlight=False, soft_wrap=True)
+    console.print(f"The ledger: gauntlet history {options.name}", style="dim", highlight=False)
+    return 0

@@ -26,11 +26,11 @@ from wings.lifecycle.library.promotion.ledger import Entry, checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits, RetrainResult, RetrainTask, require_enough
 from wings.lifecycle.prefect_flows.promotion import promote, show_decision
-from wings.lifecycle.prefect_flows.retrain_events import record_in_mlflow
 from wings.lifecycle.prefect_flows.retrain_record import (
     NothingToDoError,
     RetrainRecord,
     RetrainRecords,
+    record_in_mlflow,
     retrain_records,
 )
 from wings.lifecycle.registry.bundle_cache import ResolvedBundle, registry_of, resolve

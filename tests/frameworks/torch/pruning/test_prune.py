@@ -10,7 +10,7 @@ from torch_networks import SIGNATURE, Killed, write_network
 from frameworks.torch import network as source
 from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.network_size import compressed_bytes, macs_of, prunable_layers
-from frameworks.torch.structured_pruning import Structured, Unstructured
+from frameworks.torch.pruning import Structured, Unstructured
 from frameworks.torch.torchscript import TorchScript
 from frameworks.torch.training_loop import TorchLoopConfig
 from gauntlet.core.artifact import Artifact

@@ -14,7 +14,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.runtime.session import open_session
 from wings.inspection.library.diagnosis import diagnose, fix
 from wings.inspection.library.diagnosis.findings import CallerHints, Diagnosis, FixResult
-from wings.inspection.library.diagnosis.fix_verification import LIMIT, difference
+from wings.inspection.library.diagnosis.fixes import LIMIT, difference
 
 from .conftest import Mend
 
