@@ -39,24 +39,20 @@ class RunnerConfig(Frozen):
         return self.size
 
 
-class Threads(RunnerConfig):
-    """Threads of the run itself."""
+class LocalRunner(RunnerConfig):
+    """Threads of the run itself, or processes on this machine."""
 
-    kind: Literal["threads"] = "threads"
-    workers: int | None = Field(None, ge=1, description="works at the same time; by default 1: one after the other")
+    kind: Literal["threads", "processes"] = "threads"
+    workers: int | None = Field(
+        None, ge=1, description="works at the same time; by default 1 thread, or a process for each core"
+    )
 
     @property
     def size(self) -> int:
-        """How many threads there are."""
-        return self.workers or 1
+        """How many workers there are."""
+        return 1 if self.kind == "threads" and self.workers is None else super().size
 
     @property
     def is_serial(self) -> bool:
         """Whether there is one thread, which is then the run's own."""
-        return self.size == 1
-
-
-class Processes(RunnerConfig):
-    """Processes on this machine."""
-
-    kind: Literal["processes"] = "processes"
+        return self.kind == "threads" and self.size == 1

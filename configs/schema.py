@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.frameworks import DEFAULT_TRAINING, exporters_for, framework_of, trainings
-from configs.runner import Processes, RunnerConfig, Threads
+from configs.runner import LocalRunner, RunnerConfig
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import is_brought, removed
 from gauntlet.core.shipping import configured_stages, with_shipping_keys
@@ -44,7 +44,7 @@ Recipes = Annotated[
     BeforeValidator(expand_recipes, json_schema_input_type=tuple[QuantizeConfig, ...] | Literal["auto"]),
 ]
 
-Runner = Annotated[RunnerConfig, OneOf("runner", (Threads, Processes))]
+Runner = Annotated[RunnerConfig, OneOf("runner", (LocalRunner,))]
 
 
 class TrackingConfig(Frozen):
@@ -129,7 +129,7 @@ class PipelineConfig(Frozen):
     select: SelectConfig = Field(default_factory=SelectConfig)
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
-    runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
+    runner: Runner = Field(default_factory=LocalRunner, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field((), description="libraries of the model's custom operators")
     overrides: tuple[Override, ...] = Field((), description="failed checks to accept")

@@ -46,8 +46,8 @@ class OneOf:
         if not members:
             return core_schema.no_info_before_validator_function(self._refuse, core_schema.any_schema())
         if len(members) == 1:
-            [kind] = self.kinds()
-            return core_schema.tagged_union_schema({kind: handler.generate_schema(members[0])}, discriminator="kind")
+            names, schema = get_args(members[0].model_fields["kind"].annotation), handler.generate_schema(members[0])
+            return core_schema.tagged_union_schema(dict.fromkeys(names, schema), discriminator="kind")
         return handler.generate_schema(Annotated[reduce(or_, members), Field(discriminator="kind")])
 
     def _refuse(self, value: Any) -> None:

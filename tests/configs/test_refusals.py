@@ -5,16 +5,17 @@ import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from configs.loader import load
+from configs.runner import LocalRunner, RunnerConfig
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.unions import models_of
+from gauntlet.core.unions import OneOf, models_of
 
 Path_ = tuple[str | int, ...]
 
@@ -178,3 +179,9 @@ def test_default_is_one_after_the_other() -> None:
     assert load("digits-small-cnn").runner.is_serial
     assert not load("digits-small-cnn", ("runner.workers=2",)).runner.is_serial
     assert not load("digits-small-cnn", ("runner={kind: processes, workers: 1}",)).runner.is_serial
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_runner_of_this_machine_has_both_kinds_when_no_package_brings_another(kind: str) -> None:
+    alone: TypeAdapter[RunnerConfig] = TypeAdapter(Annotated[RunnerConfig, OneOf("of no package", (LocalRunner,))])
+    assert alone.validate_python({"kind": kind}).kind == kind

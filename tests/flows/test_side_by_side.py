@@ -19,7 +19,7 @@ from fake_runs import Seam, candidates, require_same_record, waiting_run
 from fake_stages import die, pause
 from harness import GAUNTLET, QUICK, journal, latest_report, quick_config, sets
 
-from configs.runner import Processes, Threads
+from configs.runner import LocalRunner
 from configs.schema import PipelineConfig
 from flows import side_by_side
 from flows.record.home import Home
@@ -82,7 +82,7 @@ def test_report_is_the_same_as_without_workers(run: Run, home: Home) -> None:
 
 
 def test_record_is_in_the_order_of_the_code_and_a_gate_that_fails_stops_no_other_candidate(seam: Seam) -> None:
-    require_same_record(seam, PipelineConfig(runner=Threads(workers=3)))
+    require_same_record(seam, PipelineConfig(runner=LocalRunner(workers=3)))
 
 
 @pytest.mark.parametrize(("faults", "is_lost"), [(2, False), (99, True)])
@@ -100,7 +100,7 @@ def test_work_is_asked_for_again_when_the_scheduler_fails(
         return state
 
     monkeypatch.setattr(side_by_side.Workers, "_wait", busy)
-    config = PipelineConfig(runner=Threads(workers=2))
+    config = PipelineConfig(runner=LocalRunner(workers=2))
     run = seam(lambda line: candidates(line, config), config)
     reason = run.candidates["good"].reason
     assert ("the worker was lost: UnboundLocalError: no result" in reason) == is_lost
@@ -108,7 +108,7 @@ def test_work_is_asked_for_again_when_the_scheduler_fails(
 
 @pytest.mark.slow
 def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(seam: Seam) -> None:
-    config = PipelineConfig(runner=Processes(workers=2))
+    config = PipelineConfig(runner=LocalRunner(kind="processes", workers=2))
     run = seam(lambda line: candidates(line, config, ("doomed", die, 1)), config)
     assert run.candidates["doomed"].reason.startswith("die broke: die doomed: its process was killed 3 times")
     assert [entry.candidate for entry in run.stages] == [None, "worse", "good", "better", None]
@@ -119,7 +119,7 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
     seam: Seam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As seen once in many kills: the thread is gone, and with it every future that it would have ended."""
-    config, paused = PipelineConfig(runner=Processes(workers=2)), tmp_path / "paused"
+    config, paused = PipelineConfig(runner=LocalRunner(kind="processes", workers=2)), tmp_path / "paused"
     monkeypatch.setenv("PAUSED", str(paused))
     ended: list[str] = []
 
@@ -185,7 +185,7 @@ def test_cancelling_ends_a_graph_pass_with_its_worker(folder: Path) -> None:
 def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that Python's pool was starting when it broke: the pool would wait for it for ever."""
     monkeypatch.setattr(side_by_side, "end_with_parent", partial(signal.signal, signal.SIGTERM, signal.SIG_IGN))
-    workers = side_by_side.Workers(Processes(workers=2))
+    workers = side_by_side.Workers(LocalRunner(kind="processes", workers=2))
     executor: Any = workers.runner._executor  # type: ignore[attr-defined]
     busy, deaf = executor.submit(time.sleep, 600), executor.submit(os.getpid).result()
     [killed] = set(executor._processes) - {deaf}
@@ -203,7 +203,7 @@ def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_pool_that_breaks_while_work_is_sent_to_it_is_ended() -> None:
     """Python 3.11.2, Debian's, would write to its dead processes for ever."""
-    workers = side_by_side.Workers(Processes(workers=2))
+    workers = side_by_side.Workers(LocalRunner(kind="processes", workers=2))
     executor: Any = workers.runner._executor  # type: ignore[attr-defined]
     busy = [executor.submit(time.sleep, 600) for _ in range(2)]
     executor.submit(len, bytes(1 << 24))  # more than a pipe holds
