@@ -16,7 +16,7 @@ from pydantic import Field
 
 from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.exporter import Tf2Onnx
-from frameworks.keras.target import KerasCompiled, KerasEager
+from frameworks.keras.kinds import KerasCompiled, KerasEager
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.kinds import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript

@@ -1,33 +1,42 @@
-"""Run a server until it is told to stop; what was admitted is finished."""
+"""The ASGI application: run until it is told to stop; what was admitted is finished."""
 
 import gc
 import ipaddress
+import json
 import logging
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 
 import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi_offline import FastAPIOffline
 from pydantic import Field, InstanceOf
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
 
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.raced_session import execution_provider
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.frozen import Frozen
-from serving.app import make_app
-from serving.errors import LoadFailed
-from serving.gate import LOOPBACK
+from serving.body import HeldBodies
+from serving.errors import LoadFailed, Refusal
+from serving.gate import LOOPBACK, NOTES, Gate, internal_error
 from serving.http_protocol import JoiningProtocol
-from serving.logs import log_as_json
 from serving.observations import Metrics
 from serving.repository import Repository, Source
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from serving.routes import feedback, inference, models, pages, repository
 from serving.settings import Limits
 from serving.tokens import Tokens
 
@@ -171,3 +180,82 @@ def _inherited(fd: int) -> socket.socket:
     if not listens or listener.family not in (socket.AF_INET, socket.AF_INET6):
         raise ConfigError(f"--fd {fd}: expected a TCP socket that listens")
     return listener
+
+
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record's time, level, message and extra fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        entry |= {name: value for name, value in vars(record).items() if name not in STANDARD and value is not None}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def log_as_json(level: str, stream: IO[str] | None = None) -> None:
+    """Send all logs of this process to standard error, or to another stream."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in ("uvicorn.access", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # `Gate` logs requests
+
+
+DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
+repository extensions), and `predict` for images. Try it on [the page](/)."""
+
+
+def make_app(served: Repository, tokens: Tokens | None = None, request_log: RequestLog | None = None) -> Gate:
+    """Return the application for the models of a repository."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await served.close()
+
+    app = FastAPIOffline(
+        redoc_url=None,
+        title="onnx-gauntlet",
+        version=version("onnx-gauntlet"),
+        description=DESCRIPTION,
+    )
+    app.state.repository, app.state.request_log = served, request_log
+    app.state.bodies = HeldBodies.of(served.limits)
+    for routes in (inference, feedback, models, repository, pages):
+        app.include_router(routes.router)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _broken)
+    hottest = [Route(path, inference.Infer(app)) for path in inference.INFER_PATHS]
+    return Gate(Router(hottest, redirect_slashes=False, default=app, lifespan=lifespan), served.metrics, tokens)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    request.scope[NOTES]["error"] = str(error)
+    return _error(error.status, str(error), error.headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Answer for an unknown address or method."""
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Respond after a fault of ours; the gate logs it."""
+    fault = internal_error(request.scope[NOTES]["request_id"])
+    return _error(fault.status, str(fault))
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(to_json({"error": text}), status, {"content-type": "application/json", **(headers or {})})

@@ -1,14 +1,52 @@
-"""Keras with TensorFlow: networks that are trained or brought, and SavedModels."""
+"""Keras with TensorFlow: networks that are trained or brought, SavedModels, and both as called before export."""
 
 from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
 from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.exporter import SavedModel, Tf2Onnx
-from frameworks.keras.files import GRAPHS, save_model
-from frameworks.keras.target import KerasCompiled, KerasEager
+from frameworks.keras.files import GRAPHS, SAVED_MODEL, save_model
+from frameworks.keras.files import KERAS as KERAS_FILE
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.frozen import JsonObject
 from gauntlet.frameworks.framework import Framework
+from gauntlet.targets.base import FrameworkTarget
+
+
+class _KerasTarget(FrameworkTarget):
+    engine: ClassVar[str] = "frameworks.keras.engine"
+    packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
+
+
+class KerasEager(_KerasTarget):
+    """`model(images, training=False)`, layer by layer."""
+
+    kind: Literal["keras-eager"] = "keras-eager"
+    model_suffixes: ClassVar[tuple[str, ...]] = (KERAS_FILE,)
+
+    def engine_options(self) -> JsonObject:
+        """Return also that nothing is compiled."""
+        return super().engine_options() | {"compile": False, "xla": False}
+
+
+class KerasCompiled(_KerasTarget):
+    """The same call through `tf.function`, compiled by XLA, as in `model.predict` without its loop.
+
+    Keras uses XLA wherever the layers allow it (`jit_compile="auto"`). A model that it cannot compile fails here.
+    """
+
+    kind: Literal["keras-compiled"] = "keras-compiled"
+    xla: bool = Field(True, description="compile with XLA; without, TensorFlow runs its own graph of the call")
+    known_options: ClassVar[tuple[JsonObject, ...]] = ({}, {"xla": False})
+    model_suffixes: ClassVar[tuple[str, ...]] = (KERAS_FILE, SAVED_MODEL)
+    named_if_changed: ClassVar[dict[str, str]] = {"xla": "graph"}
+
+    def engine_options(self) -> JsonObject:
+        """Return also how to compile."""
+        return super().engine_options() | {"compile": True, "xla": self.xla}
 
 
 def recognize(source: str) -> str | None:

@@ -16,7 +16,7 @@ from frameworks.keras import files
 from frameworks.keras.architectures import KerasNetworkSpec
 from frameworks.keras.brought_model import SavedModelFolder
 from frameworks.keras.exporter import Tf2Onnx
-from frameworks.keras.target import KerasCompiled, KerasEager
+from frameworks.keras.kinds import KerasCompiled, KerasEager
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.sklearn import estimator as sklearn
 from frameworks.sklearn.classifier_training import SklearnTraining

@@ -22,7 +22,7 @@ def passing(expected: object) -> set[str]:
 def test_weights_of_torchvision_expect_what_its_transforms_do(name: str, way: str) -> None:
     import torchvision
 
-    from frameworks.torch.initial_weights import expected_images
+    from frameworks.torch.classifier_training import expected_images
 
     network = torchvision.models.get_model(name, weights=None)
     expected = expected_images(network, "DEFAULT", f"torchvision/{name}")

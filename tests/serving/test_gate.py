@@ -12,11 +12,11 @@ from server_process import ServerProcess, serving
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.cli.main import main
-from serving.app import make_app
 from serving.gate import Gate
 from serving.observations import Metrics
 from serving.repository import Repository
 from serving.served_model import ServedModel
+from serving.server import make_app
 from serving.settings import Limits
 
 TOKEN = "0123456789abcdef0123"

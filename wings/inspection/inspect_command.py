@@ -9,8 +9,7 @@ from rich.table import Table
 from flows.cli.report_tables import NAME_WIDTH, NARROW, folded, plain_table
 from flows.cli.shared import plain
 from gauntlet.reporting.text_format import number, printable, size
-from wings.inspection.library.layers import Layer, OperatorRow
-from wings.inspection.library.summary import Inspection, inspect
+from wings.inspection.library.summary import Inspection, Layer, OperatorRow, inspect
 
 MAX_LAYERS = 40
 LAYER_WIDTH = 36

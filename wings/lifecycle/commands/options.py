@@ -69,7 +69,7 @@ def _add_promotion_commands(add: AddCommand) -> None:
 def _add_canary(add: AddCommand) -> None:
     codes = f"exit codes: 0 it goes on, was stopped by --stop, or is the champion, 1 harm or a refusal, {INVALID}"
     text = "let the challenger answer a growing share of the requests, and promote it unless harm is proven"
-    canary = add("canary", "canary_command:run_canary", text, codes)
+    canary = add("canary", "promote_command:run_canary", text, codes)
     canary.add_argument("name", metavar="NAME", help="of the registered model")
     canary.add_argument("--log", metavar="FOLDER", help="what `gauntlet serve --request-log --log-inputs all` wrote")
     step = "logged requests that the challenger has to answer in each step; by default 200"

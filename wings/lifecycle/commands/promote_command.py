@@ -1,18 +1,22 @@
-"""`gauntlet promote`, `approve`, `rollback`, `abandon` and `upgrade`: which version is the champion, on what."""
+"""`gauntlet promote`, `approve`, `rollback`, `abandon`, `canary` and `upgrade`: which version is the champion."""
 
 import argparse
+import time
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.shared import given_limits, plain
+from flows.cli.shared import counted, given_limits, plain
 from flows.record.home import Home
+from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import metric_name, milliseconds, percent
 from gauntlet.runtime.signals import end_in_order
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
 from wings.lifecycle.registry.approval import decide
 from wings.lifecycle.registry.bundle_cache import registry_of
+from wings.lifecycle.registry.canary import CanaryLook, advance, end
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
 from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 from wings.lifecycle.registry.transaction import abandon
@@ -123,3 +127,31 @@ def try_runtime(options: argparse.Namespace) -> int:
             console.print(plain(str(check)), style=style, highlight=False, soft_wrap=True)
     console.print(f"The ledger: gauntlet history {options.name}", style="dim", highlight=False)
     return 0
+
+
+def run_canary(options: argparse.Namespace) -> int:
+    """Start, look at, or stop a canary; return 1 when harm has stopped it."""
+    limits, replay = given_limits(MonitorLimits, options), given_limits(ReplayLimits, options)
+    if options.stop:
+        _print_look(end(Home.find(), options.name, options.why or "stopped"))
+        return 0
+    if not options.log:
+        raise ConfigError("--log: name the folder of the request log: gauntlet serve ... --request-log FOLDER")
+    arguments = (Home.find(), options.name, Path(options.log), limits, replay)
+    while True:
+        look = advance(*arguments, per_step=options.per_step, why=options.why)
+        _print_look(look)
+        if options.every is None or look.has_ended:
+            return 1 if look.has_ended and look.promotion is None else 0
+        time.sleep(options.every)
+
+
+def _print_look(look: CanaryLook) -> None:
+    if look.promotion:
+        line = f"version {look.promotion.version} is now the champion"
+    elif look.entry.share:
+        answered = f"{counted(look.answered, 'request')} at this step, no harm is proven"
+        line = f"the challenger answers {look.entry.share:.0%} of the requests; {answered}"
+    else:
+        line = f"the canary has ended, the champion answers everything: {plain(look.entry.why)}"
+    Console().print(f"{look.name}: {line}", highlight=False, soft_wrap=True)
