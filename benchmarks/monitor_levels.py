@@ -39,6 +39,7 @@ from drifting_digits import (
 from results import Figure, Measured, conclude, script_parser
 from scipy.stats import binomtest
 
+from gauntlet.targets.environments import RuntimeEnvironment, make, python
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
@@ -86,15 +87,6 @@ class Delay(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.samples:.0f} ({self.noticed})"
-
-
-def environment(folder: Path, library: str) -> Path:
-    """Return the Python of a library's environment, which is made where there is none."""
-    python = folder / library / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-    subprocess.run([python, "-m", "pip", "install", "-q", *PINS[library]], check=True)
-    return python
 
 
 def looks(python: Path, peer: Peer, streams: Sequence[Stream]) -> dict[str, list[list[bool]]]:
@@ -159,7 +151,8 @@ def compare(folder: Path, streams: int, nannyml_streams: int, evidently_streams:
     """Ask everybody, and return the table."""
     evidently = (Peer("evidently", size, evidently_streams) for size in (SMALL, LARGE))
     peers = [*evidently, Peer("nannyml", LARGE, nannyml_streams)]
-    pythons = {library: environment(folder, library) for library in PINS}
+    environments = {library: make(folder / library, RuntimeEnvironment(PINS[library]), print) for library in PINS}
+    pythons = {library: python(str(environment)) for library, environment in environments.items()}
     streams_of = drawn(streams, repeats)
     with ThreadPoolExecutor(len(peers)) as pool:
         waiting = [pool.submit(theirs, pythons[peer.library], peer, streams_of) for peer in peers]
