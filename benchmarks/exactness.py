@@ -20,9 +20,8 @@ from typing import Self
 import numpy as np
 import onnx
 import published_networks
-from by_hand import quantized_by_hand
 from networks import made
-from peer_files import NNCF, TIMEOUT_S, Row, outputs
+from peer_files import NNCF, TIMEOUT_S, Row, outputs, quantized_by_hand
 from product_run import settings, winner_of
 from results import Figure, Measured, conclude, script_parser
 

@@ -1,11 +1,21 @@
-"""The notebooks in examples/ run from top to bottom, and are stored without outputs."""
+"""The notebooks in examples/ run from top to bottom, and so do the command lines of the README and the five doors."""
 
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import framework_models
+import image_models
 import nbclient
 import nbformat
+import needs
+import numpy as np
+import onnx
 import pytest
-from harness import latest_report
+from harness import SHORT, latest_report, sets
+from small_images import write_pictures
 
 from flows.record.home import Home
 
@@ -32,3 +42,86 @@ def test_notebook_runs_to_a_winner(path: Path, tmp_path: Path, monkeypatch: pyte
     assert any("winner" in data["text/plain"] for data in shown)  # the table
     assert any(data.get("text/html", "").startswith("<iframe srcdoc=") for data in shown)  # the report
     assert (tmp_path / "winner.zip").is_file()
+
+
+PROJECT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/bring-a-model.md", "docs/explanation/measurement.md")
+PAGES += ("docs/how-to/use-the-winner.md", "docs/wings/lifecycle.md", "docs/how-to/run-every-night.md")
+FURTHER_WORDS = {
+    "gauntlet run digits.onnx": " ".join(
+        f"'{word}'" for word in sets(*SHORT, "optimize=[]", "quantize=[{kind: static}]")
+    ),
+    "gauntlet run iris.skops": "--dry-run",
+    "gauntlet run network.keras": "--dry-run",
+    "gauntlet run model.pt2": "--dry-run",
+}
+"""Behind these lines, to keep them short."""
+NOT_RUN = {
+    "git clone": "it is the checkout that is tested",
+    "make ": "it installs packages; CI does both",
+    "gauntlet run digits-resnet18": "it trains for minutes; tests/test_golden_reports.py runs the presets",
+    "gauntlet serve": "it ends with a signal; tests/serving starts it",
+    "gauntlet up": "it ends with `gauntlet down`; tests/wings/platform starts it",
+    "GAUNTLET_NOTIFY=": "it needs a Slack",
+    "model_signing": "a package that nothing here needs; tests/wings/verification has files that it signed",
+    "curl": "it needs the internet; tests/wings/prediction reads standard input",
+    "gauntlet predict sums.zip": "it needs another model; tests/wings/prediction has one",
+}
+
+
+def lines_of(page: str) -> list[str]:
+    text = "".join(re.findall(r"```console\n(.*?)```", (PROJECT / page).read_text(), re.DOTALL))
+    return [line.partition(" # ")[0].strip() for line in text.replace("\\\n", " ").splitlines()]
+
+
+def chosen(words: dict[str, str], line: str) -> str | None:
+    return next((words[start] for start in words if line.removeprefix(".venv/bin/").startswith(start)), None)
+
+
+def run_lines(page: str, folder: Path, home: Path) -> None:
+    """Run what a page shows, in its order, in a folder where a user would call it."""
+    (folder / ".venv").symlink_to(sys.prefix)
+    for line in filter(lambda line: chosen(NOT_RUN, line) is None, lines_of(page)):
+        if re.search(r"gauntlet bundle(?! RUN)", line):
+            (folder / "digits.zip").unlink(missing_ok=True)  # of an example above
+        run = latest_report(Home(home)).run_id if " RUN " in line else ""
+        words = f"{line.replace(' RUN ', f' {run} ')} {chosen(FURTHER_WORDS, line) or ''}"
+        environment = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "GAUNTLET_HOME": str(home), "HOME": str(folder)}
+        done = subprocess.run(["bash", "-c", words], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+def test_commands_for_an_own_model_run_as_the_pages_show_them(tmp_path: Path) -> None:
+    needs.every_wing()
+    home = tmp_path / "home"
+    for page in (PAGES[0], PAGES[1], PAGES[4]):
+        folder = tmp_path / Path(page).stem
+        write_pictures(folder, *(f"images/{name}" for name in "abcde"), "scans", count=6)
+        onnx.save(image_models.image_model(image_models.how()), folder / "digits.onnx")
+        for name in ("digit.png", "photo.png"):
+            shutil.copy(folder / "scans" / "0000.png", folder / name)
+        run_lines(page, folder, home)
+    assert (folder / "out.jsonl").read_text().count("\n") == 6
+    assert (folder / "digits").is_dir()
+
+
+@pytest.mark.slow
+def test_commands_for_files_of_frameworks_run_as_the_page_shows_them(tmp_path: Path) -> None:
+    needs.every_wing()
+    size, rng = framework_models.SIZE, np.random.default_rng(0)
+    framework_models.estimator(tmp_path).path.rename(tmp_path / "iris.skops")
+    rows = [",".join(f"column_{i}" for i in range(6)), *(",".join(map(str, row)) for row in rng.random((30, 6)))]
+    (tmp_path / "iris.csv").write_text("\n".join(rows))
+    framework_models.keras_file(tmp_path).path.rename(tmp_path / "network.keras")
+    np.save(tmp_path / "x.npy", rng.random((20, size, size, 3), np.float32))
+    framework_models.exported_program(tmp_path).path.rename(tmp_path / "model.pt2")
+    batch = f"numpy.ones((20, 3, {size}, {size}), 'float32')"
+    (tmp_path / "loader.py").write_text(f"import numpy\n\n\ndef samples():\n    yield {batch}\n")
+    run_lines(PAGES[2], tmp_path, tmp_path / "home")
+
+
+def test_lines_that_are_not_run_are_on_a_page() -> None:
+    lines = [line.removeprefix(".venv/bin/") for page in PAGES for line in lines_of(page)]
+    assert len(lines) > 20
+    assert not [start for start in (*NOT_RUN, *FURTHER_WORDS) if not any(line.startswith(start) for line in lines)]

@@ -1,16 +1,22 @@
-"""A split is opened whatever form it has, and a damaged file is one clear sentence."""
+"""A split is opened whatever form it has; files that are damaged, useless or changed later are named."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
 from gauntlet.core.signature import Preprocessing
+from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit, Split, batches
+from tasks.data import DataFacts, data
 
 RECIPE = ImageTransform(
     how=Preprocessing(height=4, width=4, scale=1 / 255, mean=(0.5,) * 3, std=(0.5,) * 3), layout="NCHW", name="x"
@@ -61,3 +67,130 @@ def test_split_is_refused_naming_the_file_when_it_is_damaged(split: Split, tmp_p
         path.write_bytes(content)
         with pytest.raises(StageError, match=str(path)):
             read_split(path)
+
+
+Write = Callable[..., Path]
+Make = Callable[..., Workspace]
+
+
+def config(path: Path, **changes: object) -> ImageFolder:
+    return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
+
+
+def failed(report: Report[DataFacts]) -> dict[str, float | None]:
+    return {check.name.removeprefix("data."): check.value for check in report.failures}
+
+
+@pytest.fixture
+def spoilt(pictures: Write) -> Path:
+    """Ten cats, ten dogs, and one file of each kind that is of no use."""
+    root = pictures("cat", "dog")
+    whole = (root / "cat" / "0000.png").read_bytes()
+    (root / "cat" / "half.png").write_bytes(whole[: len(whole) // 2])
+    (root / "cat" / "empty.jpg").write_bytes(b"")
+    (root / "dog" / "notes.txt").write_text("these are dogs")
+    (root / "dog" / "gone.png").symlink_to(root / "nowhere.png")
+    (root / "dog" / "more").symlink_to(root / "cat")
+    (root / "dog" / "nested").mkdir()
+    (root / "dog" / "nested" / "lost.png").write_bytes(b"\x89PNG")
+    (root / "README.md").write_text("my animals")
+    Image.fromarray(np.zeros((9, 9), np.uint16)).save(root / "dog" / "deep.png")
+    (root / ".cache").mkdir()
+    for place in ("Thumbs.db", "cat/desktop.ini"):
+        (root / place).write_bytes(b"files of the system are not, either")
+    (root / "__MACOSX" / "cat").mkdir(parents=True)
+    (root / "cat" / ".DS_Store").write_bytes(b"hidden files are not part of the data")
+    return root
+
+
+SPOILT = {
+    "cat/half.png": "damaged: ",
+    "cat/empty.jpg": "the file is empty",
+    "dog/notes.txt": "not an image",
+    "dog/gone.png": "a broken link",
+    "dog/more": "a link to a folder",
+    "dog/nested/lost.png": "not an image, or a damaged one",
+    "README.md": "not in a class folder",
+    "dog/deep.png": "pixel mode I;16",
+}
+
+
+def test_files_of_no_use_are_named_counted_and_refused_when_none_may_be_skipped(spoilt: Path, workspace: Make) -> None:
+    report = data(config(spoilt), workspace())
+    assert failed(report) == {"max_skipped": 8}
+    (check,) = report.failures
+    assert "and 3 more" in check.detail
+    assert sum(name in check.detail for name in SPOILT) == 5
+    assert "data.max_skipped" in check.remedy
+    found = {skipped.file: skipped.reason for skipped in report.facts.skipped}
+    assert found.keys() == SPOILT.keys()
+    assert all(found[name].startswith(reason) for name, reason in SPOILT.items())
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(7, False), (8, True)])
+def test_files_of_no_use_are_left_out_and_still_told_when_so_many_may_be_skipped(
+    spoilt: Path, workspace: Make, limit: int, passes: bool
+) -> None:
+    report = data(config(spoilt, max_skipped=limit), workspace())
+    assert (failed(report) == {}) == passes
+    (check,) = [check for check in report.checks if check.name == "data.max_skipped"]
+    assert (check.value, check.limit, check.passed) == (8, limit, passes)
+    assert "cat/half.png" in check.detail
+    assert sum(report.facts.images.values()) == 20
+
+
+def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(
+        StageError, match=r"no usable image; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: .* Fix: save them"
+    ):
+        config(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("folders", "told"),
+    [
+        ((), "no class folders in it; expected train/<class>/<image>"),
+        (("cat",), r"one class folder \(cat\); a classifier needs at least two"),
+        (("train/cat", "train/dog"), r"found \['train'\], but no 'test'"),
+        (
+            ("train/cat", "test/cat", "more/cat"),
+            r"next to the splits \['train', 'test'\] there are folders .*\['more'\]",
+        ),
+        (("train/cat", "train/dog", "test"), r"are not splits with class folders: \['test'\]"),
+        (("cat", "dog"), "2 samples are too few: none is left for test"),
+    ],
+)
+def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
+    pictures: Write, tmp_path: Path, folders: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    root = pictures(*folders, count=1)
+    with pytest.raises(StageError, match=told) as caught:
+        config(root).load()
+    assert str(caught.value).startswith(str(root))
+
+
+def test_audit_names_both_files_when_the_same_picture_is_in_two_splits(pictures: Write, workspace: Make) -> None:
+    root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
+    Image.open(root / "train" / "cat" / "0003.png").save(root / "test" / "dog" / "copy.bmp")  # other bytes, same pixels
+    report = data(config(root, split_fractions={"validation": 0, "calibration": 0.1}, seed=2), workspace())
+    assert failed(report) == {"leaked_images": 1}
+    assert "train/cat/0003.png" in report.failures[0].detail
+    assert "test/dog/copy.bmp" in report.failures[0].detail
+
+
+def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pictures: Write, workspace: Make) -> None:
+    root, out = pictures("cat", "dog"), workspace()
+    report = data(config(root), out)
+    split = read_split(out.path(report.artifacts["train"]))
+    first, second = (root / split.files[number] for number in (0, 1))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it. Fix: run again"):
+        split.take(slice(0, 4))
+    second.unlink()
+    with pytest.raises(StageError, match=rf"{second}: no longer readable"):
+        split.take(np.array([1]))
+    assert split.take(slice(2, 4))["input"].shape == (2, 3, 8, 10)

@@ -162,10 +162,6 @@ def done(result: subprocess.CompletedProcess[str], what: str, allowed: int = 0) 
     return result
 
 
-if __name__ == "__main__":
-    sys.exit(main(os.environ))
-
-
 TIMEOUT_S = 30
 
 
@@ -208,3 +204,7 @@ def _request(url: str, token: str, method: str = "GET", content: Any = None) -> 
     request = urllib.request.Request(url, body, headers, method=method)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
         return json.load(response)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,13 +1,19 @@
-"""Files of the request log are read as they were written, and a damaged one is named."""
+"""The request log is read as it was written, and a damaged file is named; which labeled requests are usable."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from monitored_bundles import images, log_requests
+from served_bundles import brightness_bundle
 
+from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import StageError
 from gauntlet.request_log.log_format import pack, unpack
+from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, _copies, read_labeled_requests
 
 VERSION = "a" * 12
 
@@ -31,3 +37,85 @@ def test_arrays_of_every_type_come_back() -> None:
     for name, array in arrays.items():
         assert np.array_equal(found[name], array)
         assert found[name].shape == array.shape
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return brightness_bundle(tmp_path / "b")
+
+
+def read(log: Path, bundle: Path, share: float = 0.3) -> LabeledRequests:
+    opened = Bundle.open(bundle)
+    return read_labeled_requests(RequestLogReader(log), opened.digest[:12], opened.contract.signature, share)
+
+
+def send_labels(log: Path, labels: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+    writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
+    for request_id, classes in labels:
+        assert writer.add_feedback(request_id, classes)
+    writer.close()
+
+
+def test_only_labeled_requests_with_inputs_are_used(tmp_path: Path, bundle: Path) -> None:
+    given = images(1, 30)
+    log_requests(tmp_path / "log", bundle, given, wrong=[False] * 30)
+    log_requests(tmp_path / "log", bundle, images(2, 5), name="unlabeled")
+    log_requests(tmp_path / "log", bundle, images(3, 4), name="statistics", wrong=[False] * 4, keep="statistics")
+    found = read(tmp_path / "log", bundle)
+    assert (found.requests, found.labeled, found.usable) == (39, 34, 30)
+    assert np.array_equal(found.inputs["image"], given["image"])
+    assert found.held_back.tolist() == [False] * 21 + [True] * 9
+
+
+def test_first_labels_count_and_odd_ones_are_left_out(tmp_path: Path, bundle: Path) -> None:
+    log_requests(tmp_path / "log", bundle, images(1, 4))
+    send_labels(tmp_path / "log", [("r-0", (2,)), ("r-0", (1,)), ("r-1", (1, 1)), ("r-2", (3,)), ("gone", (0,))])
+    found = read(tmp_path / "log", bundle)
+    assert (found.labeled, found.usable, found.labels.tolist()) == (3, 1, [2])
+
+
+def test_labels_under_an_id_that_several_requests_have_are_left_out(tmp_path: Path, bundle: Path) -> None:
+    for seed in (1, 2):
+        log_requests(tmp_path / "log", bundle, images(seed, 3), name="trace")
+    log_requests(tmp_path / "log", bundle, images(3, 1))
+    send_labels(tmp_path / "log", [(f"trace-{i}", (0,)) for i in range(3)] + [("r-0", (2,))])
+    found = read(tmp_path / "log", bundle)
+    assert (found.requests, found.labeled, found.usable, found.labels.tolist()) == (7, 7, 1, [2])
+
+
+def test_labels_of_a_client_are_for_its_own_requests_alone(tmp_path: Path, bundle: Path) -> None:
+    for seed, client in enumerate(("shop/trace", "bank/trace", "shop/own")):
+        log_requests(tmp_path / "log", bundle, images(seed, 1), name=client)
+    sent = [("bank/trace-0", (1,)), ("evil/trace-0", (0,)), ("bank/own-0", (0,)), ("trace-0", (0,)), ("own-0", (2,))]
+    send_labels(tmp_path / "log", sent)
+    found = read(tmp_path / "log", bundle)  # of shop/trace-0 nobody knows: without a client's name it may be either
+    assert (found.labeled, found.usable, found.labels.tolist()) == (3, 2, [1, 2])
+
+
+def test_latest_requests_are_held_back_whatever_their_ids_are(tmp_path: Path, bundle: Path) -> None:
+    for name in ("b", "a", "c"):
+        log_requests(tmp_path / "log", bundle, images(ord(name), 10), name=name, wrong=[False] * 10)
+    assert read(tmp_path / "log", bundle).held_back.tolist() == [False] * 21 + [True] * 9
+    assert read(tmp_path / "log", bundle, 0.5).held_back.sum() == 15
+
+
+def test_near_copies_of_a_sample_that_is_held_back_leave(tmp_path: Path, bundle: Path) -> None:
+    scenes, noise = images(1, 40)["image"], np.random.default_rng(2)
+    for frame in range(4):  # so each scene is at the beginning and at the end of the log
+        moved = (scenes + noise.normal(0, 1e-3, scenes.shape)).astype(np.float32)
+        log_requests(tmp_path / "log", bundle, {"image": moved}, name=f"frame-{frame}", wrong=[False] * 40)
+    found = read(tmp_path / "log", bundle, 0.2)  # frames of 32 scenes
+    trained, judged = (found.inputs["image"][chosen] for chosen in (~found.held_back, found.held_back))
+    gaps = np.abs(trained[:, None] - judged[None]).max(axis=(2, 3, 4))
+    assert (len(trained), len(judged), found.copies) == (4 * 8, 32, 160 - 4 * 8 - 32)
+    assert gaps.min() > 0.01
+    found.save(tmp_path / "test.npz", found.held_back)
+    with np.load(tmp_path / "test.npz") as file:
+        assert sorted(file.files) == ["image", "labels"]
+        assert len(file["labels"]) == 32
+
+
+def test_samples_of_few_numbers_leave_only_when_they_are_equal() -> None:
+    columns = {"x": np.repeat(np.arange(6, dtype=np.float32) / 100, 2)[:, None]}
+    held_back = np.arange(12) >= 9
+    assert np.flatnonzero(_copies(columns, held_back)).tolist() == [8]
