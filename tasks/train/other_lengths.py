@@ -59,8 +59,9 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
 
     All open axes change in proportion, or one by one where the source refuses that. Of images, a part smaller than a
     half shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
-    whole samples. Lengths that are `named` take the place of these. Samples that are too short go on as the one
-    before, and images are resized by nearest neighbor. Raise `StageError` where an axis of them is unknown, or the source fails.
+    whole samples. Lengths that are `named` take the place of these. Samples that are too short go on as the one before,
+    and images are resized by nearest neighbor. Raise `StageError` where one of their axes is unknown, or the source
+    fails.
     """
     real = test.take(slice(0, SAMPLES))
     axes = _open_axes(signature.inputs, real, signature.layout)
