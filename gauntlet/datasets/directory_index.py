@@ -17,7 +17,10 @@ LAYOUT = "expected train/<class>/<image> and test/<class>/<image> (also validati
 
 
 class DirectoryState(Frozen):
-    """Identifies a folder without reading its files: its path, and a digest of all names, sizes and times."""
+    """Identifies a folder without reading its files: its path, and a digest of all names, sizes and times.
+
+    The time of the last change of a file, which nobody sets, tells a content in place of another with the same times.
+    """
 
     path: str
     files: int = Field(ge=0)
@@ -43,7 +46,7 @@ def directory_state(root: Path) -> DirectoryState:
     for file in files:
         path = root / file
         stat = path.stat() if path.is_file() else path.lstat()
-        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
+        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n"))
     return DirectoryState(path=printable_name(os.fspath(root.resolve())), files=len(files), sha256=digest.hexdigest())
 
 

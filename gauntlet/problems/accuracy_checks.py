@@ -141,7 +141,7 @@ def _noise_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str
 
 
 CASE_NAME = "accuracy.min_case_sqnr_db"
-CASE_FIX = "calibrate on samples of these lengths too, leave sensitive nodes in float, or fix the axis in the model"
+CASE_FIX = "calibrate on such samples, too, leave sensitive nodes in float, or name the lengths in use (train.lengths)"
 
 
 def case_noise_check(
