@@ -75,6 +75,22 @@ def test_folders_are_the_classes_of_a_brought_model(folder: Path, tmp_path: Path
     assert found.notes["samples"].endswith("class indices ASSUMED to be the labels, sorted")
 
 
+@pytest.mark.parametrize(("stated", "kept"), [(None, 1000), (b"\xff" * 4, 1644), (b"\0" * 4, 1644)])
+def test_file_that_ends_early_is_refused_unless_it_was_piped(
+    folder: Path, tmp_path: Path, stated: bytes | None, kept: int
+) -> None:
+    file = folder / "high" / "0.wav"
+    content = bytearray(file.read_bytes()[:kept])
+    if stated:
+        content[4:8] = content[40:44] = stated
+    file.write_bytes(content)
+    if stated == b"\xff" * 4:
+        assert stored(folder, model(tmp_path / "m.onnx", "t"))["wave"].shape == (40, 800)
+        return
+    with pytest.raises(ConfigError, match=r"high/0\.wav: not a readable \.wav file"):
+        stored(folder, model(tmp_path / "m.onnx", "t"))
+
+
 def test_clips_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has 800 samples, and the model takes 500. Fix: cut it"):
         stored(folder, model(tmp_path / "short.onnx", "500"))
