@@ -17,10 +17,7 @@ LAYOUT = "expected train/<class>/<image> and test/<class>/<image> (also validati
 
 
 class DirectoryState(Frozen):
-    """Identifies a folder without reading its files: its path, and a digest of all names, sizes and times.
-
-    The time of the last change of a file, which nobody sets, tells a content in place of another with the same times.
-    """
+    """Identifies a folder without reading its files: its path, and a digest of all names, sizes and times."""
 
     path: str
     files: int = Field(ge=0)

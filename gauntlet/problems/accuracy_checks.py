@@ -153,7 +153,7 @@ def case_noise_check(
     classes and other integers, what changes is noise. Outputs whose rows are a set of boxes, ragged integers, and texts
     have no SQNR.
     """
-    noise, least, values = dict[tuple[str, str], float](), 1 - limits.min_agreement, set[str]()
+    noise, floors = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
     for title in [title for title in cases if title not in (REAL, RANDOM)]:
         expected = {name: array for name, array in cases[title].outputs.items() if name not in problem.signature.sets}
         try:
@@ -161,14 +161,15 @@ def case_noise_check(
             require_shapes(outputs, expected)
         except StageError as error:
             return (Check.of(CASE_NAME, None, ">=", limits.min_sqnr_db, f"at {title}: {error}", CASE_FIX),)
-        floats = [name for name, array in expected.items() if array.dtype.kind == "f"]
-        values |= {*floats} - {*problem.outputs_read}
-        noise |= {(title, name): output_noise(outputs[name], expected[name]).sqnr_db for name in floats}
-        integers = [name for name, array in expected.items() if array.dtype.kind in "iub" and not is_ragged(array)]
-        noise |= {(title, name): _change_db(outputs[name], expected[name], least) for name in integers}
+        for name, array in expected.items():
+            place, is_value = (title, name), array.dtype.kind == "f" and name not in problem.outputs_read
+            floors[place] = limits.min_values_sqnr_db if is_value else limits.min_sqnr_db
+            if array.dtype.kind == "f":
+                noise[place] = output_noise(outputs[name], array).sqnr_db
+            elif array.dtype.kind in "iub" and not is_ragged(array):
+                noise[place] = _change_db(outputs[name], array, 1 - limits.min_agreement)
     if not noise:
         return ()
-    floors = {place: limits.min_values_sqnr_db if place[1] in values else limits.min_sqnr_db for place in noise}
     worst = min(noise, key=lambda place: np.nan_to_num(noise[place] - floors[place], nan=-np.inf))
     judged = "; ".join(dict.fromkeys(title for title, _ in noise))
     detail = f"output '{worst[1]}' at {worst[0]}; judged: {judged}"
@@ -176,11 +177,8 @@ def case_noise_check(
 
 
 def _change_db(actual: Array, expected: Array, least: float) -> float:
-    """Return what integers vary by over what changes, in decibels: shares of the values, of which one may change.
-
-    They vary where they are not the most frequent value, and by a share of `least` in any case.
-    """
+    """Return how many integers are not the most frequent one, or a share of `least`, over how many change but one."""
     actual, expected, _ = paired(actual, expected)
-    varied = 1 - np.unique(expected, return_counts=True)[1].max(initial=0) / max(expected.size, 1)
-    changed = float(np.sum(actual != expected) - 1) / max(expected.size, 1)
-    return 10 * math.log10(max(varied, least) / changed) if changed > 0 else math.inf
+    varied = expected.size - np.unique(expected, return_counts=True)[1].max(initial=0)
+    changed = np.sum(actual != expected) - 1
+    return 10 * math.log10(max(varied, least * expected.size) / changed) if changed > 0 else math.inf

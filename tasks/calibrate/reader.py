@@ -1,6 +1,5 @@
 """A calibration reader of the user's own: a Python function that yields the inputs to calibrate with."""
 
-from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -25,7 +24,8 @@ def read_batches(reader: UserFunction, signature: Signature, images: int) -> Arr
     names = [spec.name for spec in signature.inputs]
     parts: list[dict[str, np.ndarray[Any, Any]]] = []
     try:
-        for batch in islice(_batches(function()), images):
+        result = function()  # a `CalibrationDataReader`, or any other iterable
+        for batch in islice(iter(result.get_next, None) if hasattr(result, "get_next") else result, images):
             parts.append(_checked(reader, batch, names))
             if sum(len(part[names[0]]) for part in parts) >= images:
                 break
@@ -54,8 +54,3 @@ def _checked(reader: UserFunction, batch: object, names: list[str]) -> dict[str,
         shapes = {name: array.shape for name, array in arrays.items()}
         raise StageError(f"calibrate.reader: {reader.function} yields arrays of shape {shapes}; expected {expected}")
     return arrays
-
-
-def _batches(result: Any) -> Iterable[Any]:
-    """Return the batches of a `CalibrationDataReader`, or of any other iterable."""
-    return iter(result.get_next, None) if hasattr(result, "get_next") else result
