@@ -42,16 +42,9 @@ class OtherLengths:
             return ()
         judged = f"judged at {'; '.join(self.cases)}" if self.cases else "judged at the length of the data alone"
         refused = f"; the model itself refuses {'; '.join(self.refused)}" if self.refused else ""
-        check = Check.of(
-            "train.unjudged_axes",
-            0 if self.cases else 1,
-            "==",
-            0,
-            f"the open axes are {judged}{refused}",
-            "" if self.cases else "export the model with fixed axes, or with axes that take further lengths",
-            severity="warning",
-        )
-        return (check,)
+        detail = f"the open axes are {judged}{refused}"
+        fix = "" if self.cases else "export the model with fixed axes, or with axes that take further lengths"
+        return (Check.of("train.unjudged_axes", int(not self.cases), "==", 0, detail, fix, severity="warning"),)
 
 
 def cut_samples(predict: Predict, test: Split, signature: Signature, named: Lengths = ()) -> OtherLengths:
