@@ -168,9 +168,9 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         except StageError as error:
             problems.append(one_line(error))
             continue
-        axes = {name: ["any" if is_ragged(array) else n for n in array.shape[1:]] for name, array in outputs.items()}
+        sizes = {name: ["any" if is_ragged(array) else n for n in array.shape[1:]] for name, array in outputs.items()}
         types = {name: dtype_name(array) for name, array in outputs.items()}
-        specs = tuple(TensorSpec(name=name, dtype=types[name], shape=("batch", *axes[name])) for name in outputs)
+        specs = tuple(TensorSpec(name=name, dtype=types[name], shape=("batch", *sizes[name])) for name in outputs)
         trial = TrialRun(
             inputs=declared.inputs,
             outputs=specs,
