@@ -1,5 +1,6 @@
 """Infer what outputs and labels of a brought model mean, by the labels' values and by running it on some samples."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -181,7 +182,8 @@ def _with_known_size(
 
 def _samples(part: dict[str, Any], arrays: NamedArrays | None, trial: TrialRun) -> NamedArrays:
     """Return some samples of the data by input, evenly spaced, in the order of the model's inputs."""
-    size = sum(np.dtype(spec.dtype).itemsize * _length(spec.shape[1:]) for spec in trial.outputs if spec.dtype != "str")
+    known = {s.name: [axis for axis in s.shape[1:] if isinstance(axis, int)] for s in trial.outputs if s.dtype != "str"}
+    size = sum(np.dtype(s.dtype).itemsize * math.prod(known[s.name]) for s in trial.outputs if s.name in known)
     count = max(1, min(MAX_SAMPLES, MAX_BYTES // max(1, size)))
     if arrays is not None:
         if len({len(arrays[array_name(spec.name)]) for spec in trial.inputs}) > 1:
@@ -194,10 +196,6 @@ def _samples(part: dict[str, Any], arrays: NamedArrays | None, trial: TrialRun) 
         return samples
     declared = Signature(task="arrays", inputs=trial.inputs, outputs=(), layout="none")
     return draw_samples(declared, count, trial.dynamic_axes, no_batch_axis=trial.no_batch_axis)
-
-
-def _length(shape: tuple[int | str, ...]) -> int:
-    return int(np.prod([axis for axis in shape if isinstance(axis, int)]))
 
 
 LOGITS = (-1.0, 2.0)

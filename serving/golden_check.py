@@ -7,8 +7,9 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.golden import GoldenCase
+from gauntlet.datasets.golden import GoldenCase, samples_in_turns
 from gauntlet.metrics.error_metrics import centered_sqnr_db, finite, top1_agreement
+from gauntlet.metrics.output_noise import OutputNoise, output_noise
 
 MIN_SQNR_DB = 20.0
 """A float model has 100 dB and more on another processor, an INT8 model 30 dB and more unless its sums saturate."""
@@ -22,11 +23,12 @@ MAX_CHANGE = 1e-5
 def disagreement(run: Callable[[NamedArrays, int], NamedArrays], golden: GoldenCase, batches: set[int]) -> str | None:
     """Return what differs from the golden outputs, None where nothing does; `run` takes inputs and a batch size."""
     for batch in sorted(batches):
+        rows = max(batch, len(next(iter(golden.inputs.values()))))
         try:
-            outputs = run(golden.inputs, batch)
+            outputs = run(samples_in_turns(golden.inputs, rows), batch)
         except StageError as error:
             return f"batch {batch}: {error}"
-        for name, expected in golden.outputs.items():
+        for name, expected in samples_in_turns(golden.outputs, rows).items():
             problem = _difference(outputs[name], expected) if name in outputs else "the output is missing"
             if problem:
                 return f"batch {batch}, output '{name}': {problem}"
@@ -39,8 +41,7 @@ def keeps_rows_apart(run: Callable[[NamedArrays, int], NamedArrays], inputs: Nam
     A dynamically quantized model, for example, takes its scale from all rows of a call. A model that refuses extreme
     rows is not proven to keep rows apart. `batch`, from 2, is the number of rows of a call.
     """
-    rows = np.arange(batch)
-    usual = {name: array[rows % len(array)] for name, array in inputs.items()}
+    usual = samples_in_turns(inputs, batch)
     try:
         expected = run(usual, batch)
         others = (_largest, lambda array: np.negative(_largest(array)), np.zeros_like, _permuted)
@@ -90,5 +91,8 @@ def _difference(actual: Array, expected: Array) -> str | None:
         db = centered_sqnr_db(actual, expected)
         if math.isnan(db) or db < MIN_SQNR_DB:
             return f"{db:.1f} dB centered SQNR; at least {MIN_SQNR_DB:g} dB are needed"
+        worst = output_noise(actual, expected) if expected.ndim == 2 else OutputNoise(db)
+        if worst.sqnr_db <= 0:
+            return f"{worst.sqnr_db:.1f} dB at {worst.place}, where a constant would be as good"
     share = top1_agreement(actual, expected)
     return f"{share:.0%} of the samples agree; at least {MIN_AGREEMENT:.0%} must" if share < MIN_AGREEMENT else None

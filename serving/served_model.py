@@ -15,6 +15,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command, one_line
 from gauntlet.core.kinds import required
 from gauntlet.core.signature import Signature
+from gauntlet.datasets.golden import samples_in_turns
 from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from gauntlet.runtime.batched_inference import tensor_output_names
@@ -111,7 +112,7 @@ class ServedModel:
         predictor, no_embedding = _embedding(predictor, golden.inputs, batches) if embeds else (predictor, "")
         if joins:
             count = 1 if apart else max_batch
-            rows = _rows(golden.inputs, count)
+            rows = samples_in_turns(golden.inputs, count)
             cost.calibrate(count, min(_seconds(lambda: predictor.run(rows, count)) for _ in range(2)))
         digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
         version = digest[:VERSION_DIGITS]
@@ -175,8 +176,8 @@ def _seconds_by_rows(predictor: Predictor, samples: NamedArrays) -> dict[int, fl
     """Return the latencies of the confirming race, or measure them here where the bundle has none."""
     if latencies := predictor.contract.latencies:
         return {entry.batch: entry.median_ms / 1000 for entry in latencies}
-    predictor.run(_rows(samples, 1), 1)  # the first call is slow
-    return measured_seconds(lambda rows: predictor.run(_rows(samples, rows), rows))
+    predictor.run(samples_in_turns(samples, 1), 1)  # the first call is slow
+    return measured_seconds(lambda rows: predictor.run(samples_in_turns(samples, rows), rows))
 
 
 def _seconds_of_a_call(predictor: Predictor, samples: NamedArrays) -> dict[int, float]:
@@ -216,11 +217,6 @@ def _batched_call(predictor: Predictor, max_batch: int) -> Callable[[NamedArrays
         return predictor.run(inputs, max_batch)
 
     return call
-
-
-def _rows(inputs: NamedArrays, rows: int) -> NamedArrays:
-    """Return so many rows, the samples in turns."""
-    return {name: array[np.arange(rows) % len(array)] for name, array in inputs.items()}
 
 
 def _seconds(call: Callable[[], object]) -> float:

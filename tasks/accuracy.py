@@ -18,7 +18,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden, StateSequence, first_samples, predict_split
+from gauntlet.datasets.golden import Golden, StateSequence, predict_split, samples_in_turns
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.datasets.state_sequence import run_sequence, stacked
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
@@ -158,16 +158,17 @@ def _batch_check(
 ) -> list[Check]:
     """Return the check that outputs do not depend on the batch size, up to four times the noise that they have anyway.
 
-    Recipes that take a scale from all rows of a call have such noise. None where the model fixes its batch size.
+    Recipes that take a scale from all rows of a call have such noise. Servers also make smaller calls, so that of one
+    row less than the most is judged, too. None where the model fixes its batch size.
     """
-    calls, wrong = batched_inference(session, first_samples(real, max(BATCH, *sizes))), list[str]()
+    calls, wrong = batched_inference(session, samples_in_turns(real, max(BATCH, *sizes))), list[str]()
     if calls.fixed_batch:
         return []
     usual, more_db = calls.run(BATCH), 20 * math.log10(NOISE_FACTOR)
     noises = {o.output: min(EXACT_DB, o.sqnr_db) - more_db for o in facts.outputs if o.sqnr_db is not None}
     floors = {name: max(limits.min_sqnr_db, floor) for name, floor in noises.items()}
     codes = [n for n, array in usual.items() if array.dtype.kind != "f" and n not in sets]
-    for size in sorted({*sizes}):
+    for size in sorted({*sizes, max(1, max(sizes) - 1)}):
         outputs = calls.run(size)
         noise = {name: output_noise(outputs[name], usual[name]).sqnr_db for name in floors}
         wrong += [f"{name!r}, batch size {size}: {db:.3g} dB" for name, db in noise.items() if not db >= floors[name]]

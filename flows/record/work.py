@@ -1,8 +1,10 @@
 """The work of one stage: done at most once for the same content, in whatever process shares the home."""
 
+import hashlib
 import inspect
 import logging
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +76,13 @@ def _content(path: Path) -> FileContent:
     return FileContent(sha256_of([path]), (status.st_ino, status.st_size, *times))
 
 
+RECORD = re.compile(rb'\{"sha256": "(\w{64})", "report": (.*)\}', re.DOTALL)
+
+
+def _digest(key: str, report: bytes) -> str:
+    return hashlib.sha256(key.encode() + report).hexdigest()
+
+
 class ResultCache:
     """A folder of reports, behind which are those of other machines, where the store is shared."""
 
@@ -87,9 +96,12 @@ class ResultCache:
         text = path.read_bytes() if here else self.store.published(f"results/{key}.json")
         if text is None:
             return None
+        record = RECORD.fullmatch(text)
+        if record is None or record[1].decode() != _digest(key, record[2]):  # damaged, or of other work
+            return None
         try:
-            report: Report[Any] = report_type.model_validate_json(text)
-        except ValidationError:  # written for another version of the report, or damaged: the work is repeated
+            report: Report[Any] = report_type.model_validate_json(record[2])
+        except ValidationError:  # written for another version of the report: the work is repeated
             return None
         intact = all(self.store.is_intact(artifact) for artifact in report.artifacts.values())
         if not intact:
@@ -102,7 +114,8 @@ class ResultCache:
 
     def save(self, key: str, report: Report[Any]) -> None:
         """Save a report; a reader sees all of it or nothing."""
-        text = report.model_dump_json(indent=1)
+        content = report.model_dump_json(indent=1)
+        text = f'{{"sha256": "{_digest(key, content.encode())}", "report": {content}}}'
         write_atomically(self.folder / f"{key}.json", text)
         self.store.publish(f"results/{key}.json", text)
 

@@ -52,7 +52,7 @@ def kinds(part: str) -> Mapping[str, Any]:
         try:
             brought[name] = point.load()
         except ModuleNotFoundError as error:
-            if not _was_removed(point, error):
+            if not f"{point.module}.".startswith(f"{error.name}."):  # else its own folder is gone, as after `rm -r`
                 raise ConfigError(_broken(point, error)) from error
         except Exception as error:
             if _is_being_imported(point):
@@ -87,11 +87,6 @@ def _is_there(point: EntryPoint) -> bool:
         return find_spec(point.module) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _was_removed(point: EntryPoint, error: ModuleNotFoundError) -> bool:
-    """Return whether the folder of the entry point itself is gone, as after `rm -r` of a wing in a checkout."""
-    return f"{point.module}.".startswith(f"{error.name}.")
 
 
 def _is_being_imported(point: EntryPoint) -> bool:

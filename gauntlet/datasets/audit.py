@@ -187,13 +187,10 @@ def _read(split: Split, layout: Layout | None = None) -> SplitContents:
         for rows in zip(*samples.values(), strict=True):
             digests.append(hashlib.sha256(b"".join(map(_bytes, rows))).digest())
             non_finite.append(sum(int(np.sum(~np.isfinite(row))) for row in rows if row.dtype.kind == "f"))
-            if layout not in (None, "none") and len(rows) == 1 and _is_image(rows[0]):
-                fingerprints.append(fingerprint(rows[0].transpose(1, 2, 0) if layout == "NCHW" else rows[0]))
+            row, takes_images = rows[0], layout not in (None, "none") and len(rows) == 1
+            if takes_images and row.ndim == 3 and row.dtype.kind in "fiu" and row.size > 0:
+                fingerprints.append(fingerprint(row.transpose(1, 2, 0) if layout == "NCHW" else row))
     return SplitContents(digests, non_finite, fingerprints)
-
-
-def _is_image(row: Array) -> bool:
-    return row.ndim == 3 and row.dtype.kind in "fiu" and row.size > 0
 
 
 def _bytes(row: Array) -> bytes:

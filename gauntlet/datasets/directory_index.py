@@ -43,7 +43,7 @@ def directory_state(root: Path) -> DirectoryState:
     for file in files:
         path = root / file
         stat = path.stat() if path.is_file() else path.lstat()
-        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
+        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n"))
     return DirectoryState(path=printable_name(os.fspath(root.resolve())), files=len(files), sha256=digest.hexdigest())
 
 

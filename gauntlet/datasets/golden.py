@@ -152,3 +152,8 @@ def random_like(real: NamedArrays, seed: int = 0, *, normal: bool = True) -> Nam
 def first_samples(arrays: NamedArrays, count: int) -> NamedArrays:
     """Return the first `count` samples of every array."""
     return {name: array[:count] for name, array in arrays.items()}
+
+
+def samples_in_turns(arrays: NamedArrays, count: int) -> NamedArrays:
+    """Return so many samples of every array: the first, or all of them again and again."""
+    return {name: array[np.arange(count) % len(array)] for name, array in arrays.items()}

@@ -151,7 +151,7 @@ class ImageFolder(NormalizedImages):
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.
 
-        A file that changes without a change of size or time is detected when it is used (`ImageFileSplit.take`).
+        What changes a file but none of these is detected when it is used (`ImageFileSplit.take`).
         """
         return (directory_state(self.path),)
 

@@ -75,7 +75,8 @@ def record_sequence(predict: Predict, test: Split, signature: Signature) -> Stat
     positions, steps = sequence_positions(len(test)), list[NamedArrays]()
     with suppress(StageError):
         for outputs in run_sequence(predict, test, positions, signature) if signature.states else ():
-            if not all(_is_finite(outputs, name) for _, name in signature.states if name in outputs):
+            states = [outputs[name] for _, name in signature.states if name in outputs]
+            if not all(state.dtype.kind != "f" or np.isfinite(state).all() for state in states):
                 break
             steps.append(outputs)
     return StateSequence(positions[: len(steps)], stacked(steps)) if steps else None
@@ -84,7 +85,3 @@ def record_sequence(predict: Predict, test: Split, signature: Signature) -> Stat
 def stacked(steps: list[NamedArrays]) -> NamedArrays:
     """Return the outputs of all steps, shape (steps, sequences, ...)."""
     return {name: np.stack([outputs[name] for outputs in steps]) for name in steps[0]}
-
-
-def _is_finite(outputs: NamedArrays, name: str) -> bool:
-    return outputs[name].dtype.kind != "f" or bool(np.isfinite(outputs[name]).all())

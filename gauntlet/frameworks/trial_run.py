@@ -168,10 +168,9 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         except StageError as error:
             problems.append(one_line(error))
             continue
-        specs = tuple(
-            TensorSpec(name=name, dtype=dtype_name(array), shape=("batch", *_axes(array)))
-            for name, array in outputs.items()
-        )
+        sizes = {name: ["any" if is_ragged(array) else n for n in array.shape[1:]] for name, array in outputs.items()}
+        types = {name: dtype_name(array) for name, array in outputs.items()}
+        specs = tuple(TensorSpec(name=name, dtype=types[name], shape=("batch", *sizes[name])) for name in outputs)
         trial = TrialRun(
             inputs=declared.inputs,
             outputs=specs,
@@ -182,10 +181,6 @@ def _try_session(session: Any, declared: Signature, shapes: Shapes, first: Named
         return trial.replace(states=_states(trial, samples, outputs))
     which = "random samples" if first is None else "the first samples"
     raise StageError(f"it fails on {which}: {problems[-1]}")
-
-
-def _axes(output: Array) -> tuple[int | str, ...]:
-    return tuple("any" if is_ragged(output) else length for length in output.shape[1:])
 
 
 def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> States:

@@ -170,7 +170,7 @@ def compare_outputs(
         for batch in dict.fromkeys(inference.batch(size) for size in limits.batch_sizes):
             try:
                 actual = inference.run(batch)
-                _require_shapes(actual, expected)
+                require_shapes(actual, expected)
                 for ordered in kinds("ordered").values():
                     actual = ordered(actual, expected, signature)
             except StageError as error:
@@ -209,7 +209,8 @@ def own_outputs(session: Any, cases: Mapping[str, GoldenCase], count: int) -> di
     return {data: GoldenCase(each, batched_inference(session, each).run(count)) for data, each in inputs.items()}
 
 
-def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
+def require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
+    """Raise `StageError` where an expected output is missing, or has another shape."""
     for name, array in expected.items():
         if name not in actual or not comparable([actual[name]], [array]):
             raise StageError(f"'{name}' is {actual[name].shape if name in actual else 'missing'}, not {array.shape}")

@@ -1,14 +1,17 @@
 """The checks of a candidate's accuracy: what it loses, what agrees, and how noisy its outputs are."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.ragged import is_ragged, paired
 from gauntlet.core.report import Check
 from gauntlet.datasets.golden import RANDOM, REAL, GoldenCase
+from gauntlet.metrics.output_comparison import require_shapes
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange, resolve
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits
@@ -138,32 +141,44 @@ def _noise_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str
 
 
 CASE_NAME = "accuracy.min_case_sqnr_db"
-CASE_FIX = "calibrate on samples of these lengths too, leave sensitive nodes in float, or fix the axis in the model"
+CASE_FIX = "calibrate on such samples, too, leave sensitive nodes in float, or name the lengths in use (train.lengths)"
 
 
 def case_noise_check(
     limits: AccuracyLimits, problem: Problem, cases: Mapping[str, GoldenCase], run: Callable[[NamedArrays], NamedArrays]
 ) -> tuple[Check, ...]:
-    """Check the SQNR of each float output in each golden case but those of the data's own size; none without any.
+    """Check the SQNR of each output in each golden case but those of the data's own size; none without any.
 
-    `run` returns the candidate's outputs for some inputs; `cases` hold those that its noise is measured against.
-    Outputs whose rows are a set of boxes have no SQNR.
+    `run` returns the candidate's outputs for some inputs; `cases` hold those that its noise is measured against. Of
+    classes and other integers, what changes is noise. Outputs whose rows are a set of boxes, ragged integers, and texts
+    have no SQNR.
     """
-    read, sets = problem.outputs_read, problem.signature.sets
-    noise: dict[tuple[str, str], float] = {}
-    for title, case in cases.items():
-        floats = [name for name, array in case.outputs.items() if array.dtype.kind == "f" and name not in sets]
-        if title in (REAL, RANDOM) or not floats:
-            continue
+    noise, floors = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    for title in [title for title in cases if title not in (REAL, RANDOM)]:
+        expected = {name: array for name, array in cases[title].outputs.items() if name not in problem.signature.sets}
         try:
-            outputs = run(case.inputs)
+            outputs = run(cases[title].inputs)
+            require_shapes(outputs, expected)
         except StageError as error:
             return (Check.of(CASE_NAME, None, ">=", limits.min_sqnr_db, f"at {title}: {error}", CASE_FIX),)
-        noise |= {(title, name): output_noise(outputs[name], case.outputs[name]).sqnr_db for name in floats}
+        for name, array in expected.items():
+            place, is_value = (title, name), array.dtype.kind == "f" and name not in problem.outputs_read
+            floors[place] = limits.min_values_sqnr_db if is_value else limits.min_sqnr_db
+            if array.dtype.kind == "f":
+                noise[place] = output_noise(outputs[name], array).sqnr_db
+            elif array.dtype.kind in "iub" and not is_ragged(array):
+                noise[place] = _change_db(outputs[name], array, 1 - limits.min_agreement)
     if not noise:
         return ()
-    floors = {place: limits.min_sqnr_db if place[1] in read else limits.min_values_sqnr_db for place in noise}
     worst = min(noise, key=lambda place: np.nan_to_num(noise[place] - floors[place], nan=-np.inf))
     judged = "; ".join(dict.fromkeys(title for title, _ in noise))
     detail = f"output '{worst[1]}' at {worst[0]}; judged: {judged}"
     return (Check.of(CASE_NAME, noise[worst], ">=", floors[worst], detail, CASE_FIX, unit="dB"),)
+
+
+def _change_db(actual: Array, expected: Array, least: float) -> float:
+    """Return how many integers are not the most frequent one, or a share of `least`, over how many change but one."""
+    actual, expected, _ = paired(actual, expected)
+    varied = expected.size - np.unique(expected, return_counts=True)[1].max(initial=0)
+    changed = np.sum(actual != expected) - 1
+    return 10 * math.log10(max(varied, least * expected.size) / changed) if changed > 0 else math.inf

@@ -105,6 +105,7 @@ class StaticInt8(Recipe):
         self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], proto: onnx.ModelProto
     ) -> None:
         input_only_ops = PRODUCTS_AND_SUMS if self.qdq_placement == "inputs" else []
+        old = opset_versions(proto).get("ai.onnx", 0) < PER_CHANNEL_OPSET  # of Q/DQ operators for all channels alone
         exact = self.reduce_range and self.weights == "s8" and self.format == "qdq"
         scales = scales_without_overflow(proto.graph, per_channel=self.per_channel) if exact else {}
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -124,15 +125,10 @@ class StaticInt8(Recipe):
                 extra_options={
                     "ActivationSymmetric": self.symmetric,
                     "OpTypesToExcludeOutputQuantization": input_only_ops,
-                    "UseQDQContribOps": self.per_channel and not _has_axis(proto),
+                    "UseQDQContribOps": self.per_channel and old,
                     "TensorQuantOverrides": scales,
                 },
             )
-
-
-def _has_axis(proto: onnx.ModelProto) -> bool:
-    """Return whether the standard's Q/DQ operators can be per channel; ONNX Runtime's own ones always can."""
-    return opset_versions(proto).get("ai.onnx", 0) >= PER_CHANNEL_OPSET
 
 
 def head_nodes(graph: onnx.GraphProto) -> frozenset[str]:

@@ -15,7 +15,8 @@ from gauntlet.core.states import axis_terms, has_state_word
 from gauntlet.datasets.golden import Predict, first_samples
 from gauntlet.datasets.splits import Split
 
-SAMPLES = 32
+SAMPLES, FEWEST = 32, 4
+"""Samples of a length. Longer ones are fewer, because they cost more."""
 TRIED = 2
 """Samples on which the source is tried at a length."""
 IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
@@ -41,25 +42,19 @@ class OtherLengths:
             return ()
         judged = f"judged at {'; '.join(self.cases)}" if self.cases else "judged at the length of the data alone"
         refused = f"; the model itself refuses {'; '.join(self.refused)}" if self.refused else ""
-        check = Check.of(
-            "train.unjudged_axes",
-            0 if self.cases else 1,
-            "==",
-            0,
-            f"the open axes are {judged}{refused}",
-            "" if self.cases else "export the model with fixed axes, or with axes that take further lengths",
-            severity="warning",
-        )
-        return (check,)
+        detail = f"the open axes are {judged}{refused}"
+        fix = "" if self.cases else "export the model with fixed axes, or with axes that take further lengths"
+        return (Check.of("train.unjudged_axes", int(not self.cases), "==", 0, detail, fix, severity="warning"),)
 
 
 def cut_samples(predict: Predict, test: Split, signature: Signature, named: Lengths = ()) -> OtherLengths:
-    """Return the first test samples, cut to a half, to a quarter and to 1 along each open axis but the batch.
+    """Return the first test samples, cut to a half, a quarter and 1 along each open axis but the batch, and doubled.
 
-    All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
-    part shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
-    whole samples. Lengths that are `named` take the place of these: samples that are too short are repeated, and images
-    are resized by nearest neighbor. Raise `StageError` where an axis of them is unknown, or the source fails.
+    All open axes change in proportion, or one by one where the source refuses that. Of images, a part smaller than a
+    half shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
+    whole samples. Lengths that are `named` take the place of these. Samples that are too short go on as the one before,
+    and images are resized by nearest neighbor. Raise `StageError` where one of their axes is unknown, or the source
+    fails.
     """
     real = test.take(slice(0, SAMPLES))
     axes = _open_axes(signature.inputs, real, signature.layout)
@@ -71,13 +66,15 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
     is_image = signature.layout in IMAGE_AXES
     cases: dict[str, NamedArrays] = {}
     refused: list[str] = []
-    for divisor in (2,) if is_image else (2, 4, max(lengths.values(), default=1)):
+    for scale in (1 / 2, 2) if is_image else (1 / 2, 1 / 4, 1 / max([1, *lengths.values()]), 2):
+        places = (None,) if is_image and scale > 1 else (0.5, 0, 1) if is_image else (0, 0.5, 1)
         for chosen in _groups(lengths):
-            new = {axis: max(1, lengths[axis] // divisor) for axis in chosen}
+            new = {axis: max(1, int(lengths[axis] * scale)) for axis in chosen}
+            some = first_samples(real, max(FEWEST, int(SAMPLES / max(1, scale) ** len(chosen))))
             title = ", ".join(f"{axis}={length}" for axis, length in new.items())
             if all(new[axis] == lengths[axis] for axis in chosen) or title in cases or title in refused:
                 continue
-            inputs = _varied_cut(real, axes, new, (0.5, 0, 1) if is_image else (0, 0.5, 1))
+            inputs = _varied_cut(some, axes, new, places)
             accepted = _finite_outputs(predict, inputs)
             if accepted is not None and accepted >= finite:
                 cases[title] = inputs
@@ -158,6 +155,8 @@ def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | No
             indices = np.arange(length) + round(at * (array.shape[place] - length))
         if length and not array.shape[place]:  # an empty cache
             array = np.zeros((*array.shape[:place], length, *array.shape[place + 1 :]), array.dtype)
+        if at is not None and length > array.shape[place]:  # repeated alone, a sample would have the same mean
+            array = np.concatenate([array, np.roll(array, 1, axis=0)], place)
         array = array.take(indices, place, mode="wrap")
     return array
 

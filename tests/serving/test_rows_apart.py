@@ -1,6 +1,7 @@
 """What a client sends changes no other client's outputs, also where the model lets rows of a call change each other."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from served_bundles import brightness_bundle, write_bundle
 from server_process import ServerProcess, json_request, serving
 
 from gauntlet.core.signature import signature_from_graph
+from gauntlet.datasets.golden import GoldenCase
+from serving.golden_check import disagreement
 from serving.observations import Metrics
 from serving.served_model import ServedModel
 from serving.settings import Limits
@@ -67,3 +70,20 @@ def test_extreme_requests_change_no_outputs_of_other_clients(tmp_path: Path) -> 
             attacker.join()
         assert outputs == [alone] * 200
         assert "dynamic_batching" not in server.get("/v2/models/mixed/config").json()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda scores: scores + np.float32(0.03) * scores[::-1], ""),  # as INT8 on another processor
+        (lambda scores: np.where(np.arange(200) == 7, scores[::-1], scores), "batch 16, output 'y': -"),
+        (lambda scores: scores if len(scores) < 64 else -scores, "batch 64, output 'y': -"),
+    ],
+    ids=["noise", "one class", "large calls"],
+)
+def test_model_without_its_golden_outputs_is_not_served(spoil: Callable[[np.ndarray], np.ndarray], told: str) -> None:
+    scores = np.random.default_rng(0).standard_normal((16, 200)).astype(np.float32)
+    golden = GoldenCase({"x": scores}, {"y": scores})
+    problem = disagreement(lambda inputs, _: {"y": spoil(inputs["x"])}, golden, {16, 64})
+    assert (problem or "").startswith(told)
+    assert bool(problem) == bool(told)

@@ -22,6 +22,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.onnx_model.model_file import external_locations
 from tasks.package import examine
 
@@ -187,6 +188,17 @@ def test_winner_that_is_unlike_its_source_fails_the_gate_although_its_golden_out
     report = pack(space, keep(broken, space.store, space.folder), golden)
     assert [check.name for check in report.failures] == ["package.outputs_unlike_source"]
     assert "'y'" in report.failures[0].detail
+
+
+def test_winner_that_is_unlike_its_source_at_another_length_alone_fails_the_gate(workspace: MakeSpace) -> None:
+    space, relu = workspace(), "m (float[n,t] x) => (float[n,t] y) { y = Relu(x) }"
+    inputs = {"real": samples(64, 8), "t=4": samples(64, 4), "t=2": samples(64, 2)}
+    cases = {title: GoldenCase({"x": x}, {"y": np.maximum(x, 0)}) for title, x in inputs.items()}
+    np.negative(cases["t=4"].outputs["y"], out=cases["t=4"].outputs["y"])
+    Golden(cases, cases["real"].outputs).save(space.folder / "golden.npz")
+    model = keep(onnx_text.model(relu), space.store, space.folder)
+    [failure] = pack(space, model, space.store.put(space.folder / "golden.npz")).failures
+    assert (failure.name, failure.detail) == ("package.outputs_unlike_source", "outputs ['y t=4']")
 
 
 def test_weights_named_like_a_file_of_the_bundle_are_refused(workspace: MakeSpace) -> None:

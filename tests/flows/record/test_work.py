@@ -95,6 +95,19 @@ def test_file_that_changes_during_a_wait_is_stored_under_what_was_read(
     assert dogs(data_work(home, arrays).run()) == 40
 
 
+def test_record_with_one_other_digit_or_of_other_work_is_not_taken(home: Home, arrays: NpzArrays) -> None:
+    work = data_work(home, arrays)
+    work.run()
+    [record] = home.results.glob("*.json")
+    intact = record.read_text()
+    record.write_text(intact.replace('"dog": ', '"dog": 1'))
+    assert not work.run().cached
+    write_samples(arrays.path, ones=30)
+    other = data_work(home, arrays)
+    (home.results / f"{other.key}.json").write_text(intact)
+    assert dogs(other.run()) == 30
+
+
 def test_file_that_appears_during_a_wait_is_a_part_of_the_key(
     home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

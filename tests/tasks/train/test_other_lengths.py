@@ -49,9 +49,10 @@ def open_axes(report: Report[TrainFacts]) -> Any:
 
 def test_samples_are_cut_along_an_open_axis(bring: Bring) -> None:
     report, golden, _ = bring(POOLED, {"x": SAMPLES})
-    assert list(golden.cases) == ["real", "random", "t=8", "t=4", "t=1"]
+    assert list(golden.cases) == ["real", "random", "t=8", "t=4", "t=1", "t=32"]
     assert np.array_equal(golden.cases["t=4"].inputs["x"], SAMPLES[:32, :4])
-    assert open_axes(report).detail == "the open axes are judged at t=8; t=4; t=1"
+    assert np.array_equal(golden.cases["t=32"].inputs["x"][1], np.concatenate([SAMPLES[1], SAMPLES[0]]))
+    assert open_axes(report).detail == "the open axes are judged at t=8; t=4; t=1; t=32"
     assert open_axes(report).passed
 
 
@@ -59,14 +60,14 @@ def test_length_that_the_source_refuses_is_left_out_and_named(bring: Bring) -> N
     mean = "y = ReduceMean<axes = [2], keepdims = 0>(c)"
     model = f"m (float[n,4,t] x) => (float[n,2] y) <float[2,4,3] w> {{ c = Conv(x, w) {mean} }}"
     report, golden, _ = bring(model, {"x": SAMPLES.transpose(0, 2, 1)})
-    assert list(golden.cases) == ["real", "random", "t=8", "t=4"]
-    assert open_axes(report).detail.endswith("judged at t=8; t=4; the model itself refuses t=1")
+    assert list(golden.cases) == ["real", "random", "t=8", "t=4", "t=32"]
+    assert open_axes(report).detail.endswith("judged at t=8; t=4; t=32; the model itself refuses t=1")
 
 
 def test_axes_are_cut_together_whatever_their_names(bring: Bring) -> None:
     model = "m (float[n,a] x, float[n,b] z) => (float[n,c] y) { y = Add(x, z) }"
     report, golden, _ = bring(model, {"x": SAMPLES[:, :, 0], "z": SAMPLES[:, :, 1]})
-    assert list(golden.cases) == ["real", "random", "a=8, b=8", "a=4, b=4", "a=1, b=1"]
+    assert list(golden.cases) == ["real", "random", "a=8, b=8", "a=4, b=4", "a=1, b=1", "a=32, b=32"]
     assert golden.cases["a=4, b=4"].outputs["y"].shape == (32, 4)
     assert open_axes(report).passed
 
@@ -74,7 +75,7 @@ def test_axes_are_cut_together_whatever_their_names(bring: Bring) -> None:
 def test_axes_are_cut_one_by_one_where_not_all_of_them_can_be(bring: Bring) -> None:
     model = "m (float[n,t,f] x) => (float[n,t,3] y) <float[4,3] w> { y = MatMul(x, w) }"
     report, golden, _ = bring(model, {"x": SAMPLES})
-    assert [title for title in golden.cases if title not in ("real", "random")] == ["t=8", "t=4", "t=1"]
+    assert [title for title in golden.cases if title not in ("real", "random")] == ["t=8", "t=4", "t=1", "t=32"]
     assert "the model itself refuses t=8, f=2" in open_axes(report).detail
 
 
@@ -89,12 +90,13 @@ def test_axis_that_is_open_in_name_only_is_warned_of(bring: Bring) -> None:
     )
 
 
-def test_images_are_halved_around_their_center(bring: Bring) -> None:
+def test_images_are_halved_around_their_center_and_doubled(bring: Bring) -> None:
     images = RNG.standard_normal((8, 3, 12, 8)).astype(np.float32)
     model = "m (float[n,3,h,w] x) => (float[n,3] y) { y = ReduceMean<axes = [2, 3], keepdims = 0>(x) }"
     _, golden, _ = bring(model, {"x": images}, "NCHW")
-    assert list(golden.cases) == ["real", "random", "h=6, w=4"]
+    assert list(golden.cases) == ["real", "random", "h=6, w=4", "h=24, w=16"]
     assert np.array_equal(golden.cases["h=6, w=4"].inputs["x"], images[:, :, 3:9, 2:6])
+    assert np.array_equal(golden.cases["h=24, w=16"].inputs["x"], images.repeat(2, axis=2).repeat(2, axis=3))
 
 
 def test_cut_leaves_out_a_beginning_that_all_samples_share(bring: Bring) -> None:
@@ -122,7 +124,7 @@ def test_open_axes_of_a_program_are_those_of_its_outputs_too(bring: Bring, tmp_p
     torch.export.save(torch.export.export(Net(), (torch.ones(2, 16, 4),), dynamic_shapes=axes), tmp_path / "net.pt2")
     program = ExportedProgram(model=tmp_path / "net.pt2", trust=True)
     report, golden, _ = bring(program, {"x": SAMPLES})
-    assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 8, 4, 1]
+    assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 8, 4, 1, 32]
     [output] = report.facts.signature.outputs
     assert output.shape == ("batch", "output_1", 4)
     [source] = report.facts.signature.inputs
@@ -130,24 +132,26 @@ def test_open_axes_of_a_program_are_those_of_its_outputs_too(bring: Bring, tmp_p
     assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 40]
 
 
-CANDIDATES = {
-    "exact": POOLED,
-    "right_at_16_alone": (
-        "m (float[n,t,4] x) => (float[n,3] y) <float[4,3] w, float sixteen = {16.0}> {"
-        " s = Shape<start = 1, end = 2>(x) f = Cast<to = 1>(s) r = Div(f, sixteen)"
-        f" {MEAN} q = MatMul(p, w) y = Mul(q, r) }}"
-    ),
-    "fixed_at_16": POOLED.replace("n,t,4", "n,16,4"),
-}
+LABELED = (
+    POOLED.replace("float[n,3] y", "int64[n] y")
+    .replace("y = Mat", "l = Mat")
+    .replace(") }", ") y = ArgMax<axis = 1, keepdims = 0>(l) }")
+)
+CUT = "a = Constant<value = int64[1] {0}>() b = Constant<value = int64[1] {16}>() d = Constant<value = int64[1] {1}>() "
+CUT += "c = Slice(x, a, b, d)"
+FIRST_16 = f"{CUT} {MEAN.replace('(x)', '(c)')}"
+BY_16 = "d = Constant<value = int64[1] {1}>() s = ReduceSum<keepdims = 0>(x, d) "
+BY_16 += "k = Constant<value = float {16.0}>() p = Div(s, k)"
+NAME = "accuracy.min_case_sqnr_db"
 
 
 @pytest.fixture
-def judge(bring: Bring) -> Callable[[str], Any]:
-    """Return a function that runs the gate on a candidate for the model `POOLED`."""
+def judge(bring: Bring) -> Callable[..., Any]:
+    """Return a function that runs the gate on a candidate for a model."""
 
-    def run(candidate: str) -> Any:
-        report, _, out = bring(POOLED, {"x": SAMPLES})
-        proto = onnx_text.model(CANDIDATES[candidate], opset=17)
+    def run(candidate: str, source: str = POOLED) -> Any:
+        report, _, out = bring(source, {"x": SAMPLES})
+        proto = onnx_text.model(candidate, opset=17)
         report.facts.signature.write(proto)
         onnx.save(proto, out.folder / "candidate.onnx")
         test: Artifact = out.store_file(ArraySplit({"x": SAMPLES}).save(out.folder, "test"))
@@ -157,21 +161,44 @@ def judge(bring: Bring) -> Callable[[str], Any]:
     return run
 
 
-def test_candidate_is_judged_at_every_length(judge: Callable[[str], Any]) -> None:
-    report = judge("exact")
-    check = next(check for check in report.checks if check.name == "accuracy.min_case_sqnr_db")
+@pytest.mark.parametrize("model", [POOLED, LABELED])
+def test_candidate_is_judged_at_every_length(judge: Callable[..., Any], model: str) -> None:
+    report = judge(model, model)
+    check = next(check for check in report.checks if check.name == NAME)
     assert check.passed
-    assert check.detail.endswith("judged: t=8; t=4; t=1")
+    assert check.detail.endswith("judged: t=8; t=4; t=1; t=32")
 
 
-def test_candidate_that_is_right_at_the_datas_length_alone_fails(judge: Callable[[str], Any]) -> None:
-    [failure] = judge("right_at_16_alone").failures
-    assert failure.name == "accuracy.min_case_sqnr_db"
-    assert failure.detail.startswith("output 'y' at t=1; ")
-    assert 0 < failure.value < 1  # it gives a sixteenth of the output
+@pytest.mark.parametrize(
+    ("source", "mean", "place"), [(POOLED, BY_16, "t=32"), (POOLED, FIRST_16, "t=32"), (LABELED, FIRST_16, "t=32")]
+)
+def test_candidate_that_is_right_at_the_datas_length_alone_fails(
+    judge: Callable[..., Any], source: str, mean: str, place: str
+) -> None:
+    [failure] = judge(source.replace(MEAN, mean), source).failures
+    assert failure.name == NAME
+    assert failure.detail.startswith(f"output 'y' at {place}; ")
 
 
-def test_candidate_that_refuses_another_length_fails(judge: Callable[[str], Any]) -> None:
-    [failure] = judge("fixed_at_16").failures
-    assert (failure.name, failure.value) == ("accuracy.min_case_sqnr_db", None)
-    assert failure.detail.startswith("at t=8: ONNX Runtime fails on inputs of shape")
+RELU = "m (float[n,t,4] x) => (float[n,t,4] y) { c = Identity(x) y = Relu(c) }"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "source", "told"),
+    [
+        (POOLED.replace("n,t,4", "n,16,4"), POOLED, "at t=8: ONNX Runtime fails on inputs of shape"),
+        (RELU.replace("c = Identity(x)", CUT), RELU, "at t=32: 'y' is (16, 16, 4), not (16, 32, 4)"),
+    ],
+)
+def test_candidate_that_refuses_another_length_fails(
+    judge: Callable[..., Any], candidate: str, source: str, told: str
+) -> None:
+    [failure] = judge(candidate, source).failures
+    assert (failure.name, failure.value) == (NAME, None)
+    assert failure.detail.startswith(told)
+
+
+def test_cache_that_is_empty_in_the_data_is_filled(bring: Bring) -> None:
+    model = "m (float[n,past] cache, float[n,1] x) => (float[n,total] y) { y = Concat<axis = 1>(cache, x) }"
+    _, golden, _ = bring(model, {"cache": SAMPLES[:, :0, 0], "x": SAMPLES[:, :1, 0]})
+    assert list(golden.cases) == ["real", "random", "past=1", "past=0"]

@@ -24,10 +24,6 @@ def candidate(
     return CandidateEntry(name=name, parent=None, status="accepted", reason="", benchmark=benchmark)
 
 
-def texts(svg: str) -> list[str]:
-    return [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
-
-
 def axes_of(*candidates: CandidateEntry, required: float | None = None):
     """The axes of the plot as matplotlib has them, laid out."""
     measured = [(c, list(c.benchmark)) for c in candidates]
@@ -52,7 +48,8 @@ def test_a_narrow_range_is_linear_and_a_wide_one_logarithmic():
 def test_plot_names_candidates_series_reference_and_required_speed():
     first = candidate((8, 2.0, 1.5, 2.5), (1, 3.0, 2.9, 3.1), name="small")
     second = candidate((1, 1.2, 0.8, math.inf), name="a$b$ & <c>")
-    told = texts(forest_plot.draw((first, second), "fp32", 1.05))
+    svg = ET.fromstring(forest_plot.draw((first, second), "fp32", 1.05))
+    told = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert {"small", "a$b$ & <c>", "batch 1", "batch 8", "required: 1.05x", "1x"} <= set(told)
     assert "speed-up over fp32, logarithmic scale" in told
     assert "hollow: not resolved" not in told

@@ -1,5 +1,6 @@
 """Sounds and tables as samples: folders of .wav files, and columns that are taken by name."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,6 +74,17 @@ def test_folders_are_the_classes_of_a_brought_model(folder: Path, tmp_path: Path
     found = infer_config(Path(path), Path(str(file)), None, {})
     assert found.values["data"]["task"] == "classification"
     assert found.notes["samples"].endswith("class indices ASSUMED to be the labels, sorted")
+
+
+@pytest.mark.parametrize(("size", "kept", "refused"), [(None, 999, True), (b"\0", 1644, True), (b"\xff", 1644, False)])
+def test_file_that_ends_early_is_refused_unless_it_was_piped(
+    folder: Path, tmp_path: Path, size: bytes | None, kept: int, refused: bool
+) -> None:
+    content = bytearray((folder / "high" / "0.wav").read_bytes()[:kept])
+    content[4:8] = content[40:44] = 4 * size if size else content[4:8]
+    (folder / "high" / "0.wav").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"high/0\.wav: not a readable \.wav file") if refused else nullcontext():
+        assert stored(folder, model(tmp_path / "m.onnx", "t"))["wave"].shape == (40, 800)
 
 
 def test_clips_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:

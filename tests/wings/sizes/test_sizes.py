@@ -58,12 +58,12 @@ def golden_cases(workspace: Callable[..., Workspace], tmp_path: Path) -> Callabl
     return bring
 
 
-def test_named_lengths_are_cut_from_the_samples_or_repeat_them(golden_cases: Any, tmp_path: Path) -> None:
+def test_named_lengths_are_cut_from_the_samples_or_join_two(golden_cases: Any, tmp_path: Path) -> None:
     samples = tokens()
     cases = golden_cases(write(tmp_path / "m.onnx", RELU), {"x": samples}, lengths=({"t": 3}, {"t": 20}))
     assert [*cases] == ["t=3", "t=20"]
     assert np.array_equal(cases["t=3"].inputs["x"], samples[:32, :3])
-    assert np.array_equal(cases["t=20"].inputs["x"], np.tile(samples[:32], (1, 3, 1))[:, :20])
+    assert np.array_equal(cases["t=20"].inputs["x"][1], samples[[1, 0, 1]].reshape(24, 4)[:20])
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def cache_model(path: Path) -> Path:
 def test_cache_is_judged_empty_and_a_mask_over_it_follows(golden_cases: Any, tmp_path: Path) -> None:
     samples = {"x": tokens(1), "cache": tokens(8), "mask": RNG.standard_normal((40, 9)).astype(np.float32)}
     cases = golden_cases(cache_model(tmp_path / "m.onnx"), samples)
-    assert [*cases] == ["past=4", "past=2", "past=1", "past=0"]
+    assert [*cases] == ["past=4", "past=2", "past=1", "past=16", "past=0"]
     shapes = {title: (case.inputs["cache"].shape[1], case.inputs["mask"].shape[1]) for title, case in cases.items()}
-    assert shapes == {"past=4": (4, 5), "past=2": (2, 3), "past=1": (1, 2), "past=0": (0, 1)}
+    assert shapes == {"past=4": (4, 5), "past=2": (2, 3), "past=1": (1, 2), "past=16": (16, 17), "past=0": (0, 1)}
     assert cases["past=0"].outputs["present"].shape == (32, 1, 4)
 
 

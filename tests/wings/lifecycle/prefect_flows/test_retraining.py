@@ -98,16 +98,13 @@ def kill_in_training(home: Home, log: Path, alarm: str) -> None:
 
     def trains() -> bool:
         assert process.poll() is None, process.communicate()
-        events = [event for run in set(home.run_folders()) - before for event in journal_of(run)]
+        runs = [run for run in set(home.run_folders()) - before if (run / "journal.jsonl").exists()]
+        events = [event for run in runs for event in journal(run)]
         return any(event["op"] == "work_started" and event["stage"] == "train" for event in events)
 
     until(trains)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-
-
-def journal_of(run: Path) -> list[dict[str, object]]:
-    return journal(run) if (run / "journal.jsonl").exists() else []
 
 
 @pytest.mark.slow
