@@ -26,7 +26,7 @@ def converting() -> Iterator[Any]:
     import tf2onnx
     import tf2onnx.tfonnx
 
-    _register_operators()
+    _mend_tf2onnx()
     logger = logging.getLogger("tf2onnx")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -92,8 +92,15 @@ def _operators(network: Any) -> set[str]:
 
 
 @cache
-def _register_operators() -> None:
-    """Teach tf2onnx 1 - Erf(x), which GELU is made of, and Exp(x) - 1, of which CELU is made."""
+def _mend_tf2onnx() -> None:
+    """Teach tf2onnx 1 - Erf(x), which GELU is made of, and Exp(x) - 1, of which CELU is made.
+
+    Its last step writes transposes of single pixels as reshapes; the next round then moves the other transposes past
+    them, and norms of single pixels average the wrong axis. ONNX Runtime needs no such step.
+    """
+    from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
+
+    TransposeOptimizer.post_optimize_action = lambda self: None
     _register("Erfc", "Erf", one_first=True)
     _register("Expm1", "Exp", one_first=False)
 

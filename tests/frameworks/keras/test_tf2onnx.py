@@ -33,7 +33,7 @@ Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
 
 
 def network() -> Any:
-    """Return what trips exporters: constants of a Normalization, batch norms, a depthwise step, and a gate."""
+    """Return what trips exporters: constants of a Normalization, batch norms, a depthwise step, a norm of one pixel."""
     keras = start_tensorflow()
     layers = keras.layers
     pixels = keras.Input((8, 8, 3), name="pixels")
@@ -41,7 +41,9 @@ def network() -> Any:
     x = layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(x)
     x = layers.Activation("silu")(layers.BatchNormalization()(x))
     x = layers.DepthwiseConv2D(3, padding="same")(x)
-    gate = layers.Dense(8, activation="sigmoid")(layers.GlobalAveragePooling2D(keepdims=True)(x))
+    pixel = layers.LayerNormalization()(layers.Conv2D(8, 4)(x))
+    pixel = layers.Add()([layers.GlobalAveragePooling2D(keepdims=True)(x), pixel])
+    gate = layers.Dense(8, activation="sigmoid")(pixel)
     x = layers.GlobalAveragePooling2D()(layers.Multiply()([x, gate]))
     model = keras.Model(pixels, layers.Dense(5, name="scores")(layers.Dropout(0.3)(x)))
     rng = np.random.default_rng(1)
