@@ -79,8 +79,7 @@ class BenchmarkRow(Frozen):
         None, description="samples a second of one session, calls one after another"
     )
     peak_rss_bytes: int | None = Field(
-        None,
-        description="peak resident memory of the process that runs the session, Python included",
+        None, description="peak resident memory of the process that runs the session, Python included"
     )
     memory_ratio: Number | None = Field(
         None, description="peak memory of the reference / candidate: pseudo-median over rounds with new processes"
@@ -92,14 +91,12 @@ class BenchmarkRow(Frozen):
     )
     p99_ms: Number | None = Field(None, description="the same for the 99th percentile; from 299 calls on")
     witness_speedup: Number | None = Field(
-        None,
-        description="by processor time of one thread, where other work disturbed the race",
+        None, description="by processor time of one thread, where other work disturbed the race"
     )
     stopped_after_round: int | None = Field(None, description="the round after which it was dropped")
     stopped_for: str | None = Field(None, description="the contender that led to dropping it")
     stopped_as: Literal["slower", "no faster"] | None = Field(
-        None,
-        description="proven slower than `stopped_for`, or in another session without an expected gain",
+        None, description="proven slower than `stopped_for`, or in another session without an expected gain"
     )
 
     def with_witness(self, witness: "BenchmarkRow") -> Self:

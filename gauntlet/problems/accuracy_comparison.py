@@ -64,8 +64,7 @@ class AccuracyLimits(Frozen):
         description="least share of equal values in a non-float output, and without labels of kept detections",
     )
     min_sqnr_db: float = Field(
-        6.0,
-        description="least SQNR in dB of an output that predictions are read from, and of its slices",
+        6.0, description="least SQNR in dB of an output that predictions are read from, and of its slices"
     )
     min_values_sqnr_db: float = Field(
         20.0, description="the same of every other output: its values themselves are the result"

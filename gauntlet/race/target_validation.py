@@ -168,10 +168,7 @@ def _rounded_sqnr_db(
 
 
 def effective_precision(
-    exact_db: float,
-    kernels: Mapping[str, int],
-    expected: ExpectedOutputs,
-    floors: Mapping[Precision, float] = FLOOR_DB,
+    exact_db: float, kernels: Mapping[str, int], expected: ExpectedOutputs, floors: Mapping[Precision, float] = FLOOR_DB
 ) -> str:
     """Return the precision of the computation: from the outputs, or from the kernels where outputs do not show it."""
     if expected.quantized:

@@ -45,9 +45,7 @@ class BaseTarget(Frozen):
 
     kind: str
     on: str | None = Field(
-        None,
-        pattern=POOL_NAME,
-        description="Prefect work pool on whose machines the target races (`gauntlet worker`)",
+        None, pattern=POOL_NAME, description="Prefect work pool on whose machines the target races (`gauntlet worker`)"
     )
 
     engine: ClassVar[str]

@@ -40,8 +40,7 @@ class CalibrateConfig(Frozen):
 
     images: int = Field(128, ge=1, description="maximum number of calibration images")
     reader: FunctionOrName | None = Field(
-        None,
-        description="your own function that yields the inputs, instead of the calibration images",
+        None, description="your own function that yields the inputs, instead of the calibration images"
     )
     strict: bool = Field(False, description="failed checks of the set stop the static recipes")
 

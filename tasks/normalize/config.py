@@ -33,8 +33,7 @@ class NormalizeConfig(Frozen):
 
     opset: int = Field(17, ge=13, description="operator set to reach at least, or 13 where a model cannot")
     fix_inputs: dict[str, InputValue] = Field(
-        default_factory=dict,
-        description="inputs that callers keep constant, with the value",
+        default_factory=dict, description="inputs that callers keep constant, with the value"
     )
     skip: tuple[StepName, ...] = Field((), description="steps to leave out")
 

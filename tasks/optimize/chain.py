@@ -43,9 +43,7 @@ class Chain(Frozen):
     kind: Literal["chain"] = "chain"
     name: str = Field("passes", pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the candidate")
     passes: tuple[GraphPass, ...] = Field(
-        default_factory=default_passes,
-        min_length=1,
-        description="applied in this order",
+        default_factory=default_passes, min_length=1, description="applied in this order"
     )
     max_slowdown: float = Field(
         0.02, ge=0, lt=1, description="slowdown, shown by two 95 % intervals, above which a pass is dropped"

@@ -89,8 +89,7 @@ class Decision(Facts):
     decisions: tuple[Verdict, ...]
     runners_up: tuple[Choice, ...] = Field((), description="the other candidates that may win, best first")
     confirmations: tuple[Confirmation, ...] = Field(
-        (),
-        description="in the order of their races; the last is the winner's, unless none is confirmed",
+        (), description="in the order of their races; the last is the winner's, unless none is confirmed"
     )
     not_tried: tuple[str, ...] = Field((), description="accepted candidates that none of these races was left for")
     from_images: FromImages | None = Field(None, description="in the decision on a preprocessing in the graph")
