@@ -10,8 +10,8 @@ from prefect.states import Failed
 
 from gauntlet.core.errors import PipelineError
 
-FLOW_RUNS = "prefect.flow_runs"
-"""The logger of Prefect's engine for a flow run."""
+ENGINES = ("prefect.flow_runs", "prefect.task_runs")
+"""The loggers of Prefect's engines."""
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
@@ -31,10 +31,11 @@ def fails_with_its_reason(function: Callable[Inputs, Result]) -> Callable[Inputs
                 raise
             return Failed(message=str(error), data=error)
 
-    logging.getLogger(FLOW_RUNS).addFilter(_is_no_stack_trace)
+    for name in ENGINES:
+        logging.getLogger(name).addFilter(_is_no_stack_trace)
     return cast("Callable[Inputs, Result]", ended)
 
 
 def _is_no_stack_trace(record: logging.LogRecord) -> bool:
-    """Return whether a record is another than the stack trace with which a worker's engine logs a failed gate."""
-    return not (record.exc_info and isinstance(record.exc_info[1], PipelineError))
+    """Return whether a record is another than a failed gate's stack trace, or "NoneType: None"; its state says why."""
+    return not record.exc_info or not isinstance(record.exc_info[1], PipelineError | None)

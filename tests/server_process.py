@@ -18,7 +18,6 @@ import numpy as np
 from gauntlet.core.arrays import NamedArrays
 from serving.open_inference import DATATYPES
 
-START_S = 60
 WAIT_S = 60
 Value = TypeVar("Value")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +42,7 @@ class Lines(logging.Handler):
         elif hasattr(record, "began"):
             self._remove(work)
             self.labels[work] = record.began
-            self.tasks[work] = self.bar.add_task(record.began, total=None)
+            self.tasks[work] = self.bar.add_task(record.began, total=None, of="")
         elif hasattr(record, "ended"):
             self.labels.pop(work, None)
             self._remove(work)
@@ -59,8 +59,8 @@ class Lines(logging.Handler):
         label = f"{self.labels[work]}: {unit}" if work in self.labels else unit
         if work not in self.tasks or self.bar.tasks[self.bar.task_ids.index(self.tasks[work])].description != label:
             self._remove(work)
-            self.tasks[work] = self.bar.add_task(label, total=total)
-        self.bar.update(self.tasks[work], completed=done, total=total)
+            self.tasks[work] = self.bar.add_task(label, total=total, of="")
+        self.bar.update(self.tasks[work], completed=done, total=total, of=f"{done}/{total}")
 
     def _remove(self, work: str) -> None:
         if work in self.tasks:
@@ -70,7 +70,7 @@ class Lines(logging.Handler):
 @contextmanager
 def live(console: Console) -> Iterator[None]:
     """Show what happens inside."""
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[of]}"), TimeRemainingColumn())
     logs = (logging.getLogger("gauntlet"), steps_log)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         handler = Lines(console, bar)

@@ -40,6 +40,7 @@ def list_runs(options: argparse.Namespace) -> int:
 def runs_table(folders: list[Path]) -> Table:
     """Return a table of runs: id, verdict, and the winner with its speed-up or the stage that stopped the run."""
     table = plain_table()
+    table.show_edge, table.pad_edge = False, False  # so that 80 columns have room for a winner with its interval
     for heading in ("run", "verdict", "outcome"):
         table.add_column(heading, overflow="fold", no_wrap=heading != "outcome")  # an id is copied
     for folder in folders:

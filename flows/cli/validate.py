@@ -4,6 +4,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from textwrap import fill
 
 from rich.console import Console
 
@@ -55,8 +56,10 @@ def print_plan(options: argparse.Namespace) -> None:
     targets = ", ".join(target.name for target in config.benchmark.targets)
     raced = f"raced on {targets} at batch {', '.join(map(str, config.benchmark.batch_sizes))}"
     last = time_of_last(config.name) or "how long it takes is not known before a run of it has passed"
-    print(f"{options.config}: valid; {tried}; {raced}; {last}")  # noqa: T201
+    lines = [f"{options.config}: valid; {tried}; {raced}; {last}"]
     try:
         require_packages(config)
     except ConfigError as error:
-        print(f"but it cannot run here: {error}")  # noqa: T201
+        lines.append(f"but it cannot run here: {error}")
+    for line in lines:
+        print(fill(line, Console().width, break_long_words=False, break_on_hyphens=False))  # noqa: T201

@@ -42,11 +42,17 @@ def take_turns() -> None:
 
 
 class LoginFirst:
-    """Sends a browser that has no password to the login, which leads back: a run's page only says "Page not found"."""
+    """Sends a browser that has no password to the login, which leads back: a run's page only says "Page not found".
+
+    The login asks whether the server knows the browser. Without a password it gets the public settings, not a refusal:
+    two messages that something went wrong would stay on every page.
+    """
 
     SCRIPT = b"""<script>
 localStorage.setItem("prefect-show-promotional-content", "false")
-if (location.pathname != "/login" && !localStorage.getItem("prefect-password"))
+const known = () => localStorage.getItem("prefect-password"), begin = XMLHttpRequest.prototype.open
+XMLHttpRequest.prototype.open = function (how, url) { begin.call(this, how, known() ? url : "/ui-settings", true) }
+if (location.pathname != "/login" && !known())
   location.replace("/login?redirect=" + encodeURIComponent(location.pathname + location.search))
 </script>"""
 

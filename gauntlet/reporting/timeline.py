@@ -196,7 +196,10 @@ def measured(row: BenchmarkRow) -> str:
     """Return the numbers of a row as text."""
     if row.verdict == "reference":
         return f"{milliseconds(row.median_ms)}, the reference"
-    return f"{milliseconds(row.median_ms)}, {speedup_of(row)}, {row.verdict}"
+    verdict = (
+        f", {row.verdict}" if row.stopped_as is None else ""
+    )  # which is slower than the reference, or than another
+    return f"{milliseconds(row.median_ms)}, {speedup_of(row)}{verdict}"
 
 
 def speedup_of(row: BenchmarkRow) -> str:

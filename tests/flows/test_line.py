@@ -1,5 +1,6 @@
 """The seam, with stages of three lines: what is tried again, what is done again, and what a gate stops."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from mlflow import MlflowClient
 from prefect import flow
 
 from configs.schema import PipelineConfig
+from flows.failure import ENGINES
 from flows.record.home import Home
 from flows.record.run import Run
 from flows.recording import recording
@@ -96,8 +98,9 @@ def test_clear_error_is_not_tried_again(seam: Seam) -> None:
     assert len(CALLS) == 1
 
 
-def test_verdict_is_recorded_and_not_tried_again(seam: Seam) -> None:
+def test_verdict_is_recorded_and_not_tried_again(seam: Seam, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Run] = []
+    logging.getLogger(ENGINES[1]).addHandler(caplog.handler)
 
     def body(line: Line) -> None:
         seen.append(line.run)
@@ -108,6 +111,8 @@ def test_verdict_is_recorded_and_not_tried_again(seam: Seam) -> None:
         seam(body)
     assert CALLS == [0.5]
     assert [(entry.stage, entry.checks[0].passed) for entry in seen[0].stages] == [("score", False)]
+    lines = {record.getMessage() for record in caplog.records if record.name == ENGINES[1]}
+    assert lines == {"Finished in state Completed()", "Finished in state Failed('score.min: 0.5 must be >= 1')"}
 
 
 def test_overridden_check_lets_the_line_pass_and_stays_on_record(seam: Seam) -> None:

@@ -110,8 +110,7 @@ def test_golden_data_is_as_large_as_allowed_and_has_one_sample_at_least(
     sample_bytes = (8 + 4 + 4) * 4
     for limit_kb, count in ((400, 16), (5.5 * sample_bytes / 1000, 5), (0.001, 1)):
         monkeypatch.setattr("tasks.package.MAX_GOLDEN_KB", limit_kb)
-        bundle = Bundle.open(packed(workspace()))
-        assert len(bundle.golden().outputs["y"]) == count
+        assert len(Bundle.open(packed(workspace())).golden().outputs["y"]) == count
 
 
 def test_report_has_the_evidence_for_the_winner_alone(trained: "Trained", workspace: MakeSpace, tmp_path: Path) -> None:

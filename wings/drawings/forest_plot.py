@@ -62,6 +62,7 @@ def _fill(figure: "Figure", measured: Measured, reference: str, required: float 
     for candidate, rows in measured:
         name = axes.annotate(short(candidate.name), (0, y), xycoords=at_the_left, va="center", annotation_clip=False)
         name.set_in_layout(False)
+        name.set_bbox({"facecolor": PAPER, "linewidth": 0, "pad": 1})  # over the lines, which would strike it out
         y += 1
         for row in rows:
             _mark(axes, y, row, series.index((row.target, row.batch)), (low, high))
@@ -109,7 +110,6 @@ def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
 
 
 def _words(row: BenchmarkRow) -> str:
-    measured = f"{speedup(row.speedup, row.speedup_low, row.speedup_high)}, {row.verdict}"
-    if row.stopped_as is not None:
-        measured += f", dropped after round {row.stopped_after_round} ({row.stopped_as} than {row.stopped_for})"
-    return f"{measured}, median {milliseconds(row.median_ms)}"
+    stop = f"dropped after round {row.stopped_after_round} ({row.stopped_as} than {row.stopped_for})"
+    measured = speedup(row.speedup, row.speedup_low, row.speedup_high)
+    return f"{measured}, {stop if row.stopped_as else row.verdict}, median {milliseconds(row.median_ms)}"

@@ -166,22 +166,22 @@ def test_each_work_in_progress_has_a_bar_until_it_ends() -> None:
     def log(name: str, message: str = "", **extra: object) -> None:
         lines.emit(logging.makeLogRecord({"name": name, "msg": message, "levelno": logging.INFO, **extra}))
 
-    def shown() -> list[tuple[str, float, float | None]]:
-        return [(task.description, task.completed, task.total) for task in bar.tasks]
+    def shown() -> list[tuple[str, float, str]]:
+        return [(task.description, task.completed, task.fields["of"]) for task in bar.tasks]
 
     log("gauntlet-steps", work="a", began="prune half")
     log("gauntlet-steps", work="b", began="quantize static")
     log("gauntlet-steps", work="a", done=3, total=40, unit="batch")
     log("gauntlet-steps", work="b", done=1, total=2, unit="images")
     log("gauntlet", "data passed")
-    assert shown() == [("prune half: batch", 3, 40), ("quantize static: images", 1, 2)]
+    assert shown() == [("prune half: batch", 3, "3/40"), ("quantize static: images", 1, "1/2")]
     log("gauntlet-steps", work="a", began="prune half")  # again, for its process was killed
     log("gauntlet-steps", work="b", ended="quantize static")
     log("gauntlet-steps", work="b", ended="quantize static")
-    assert shown() == [("prune half", 0, None)]
+    assert shown() == [("prune half", 0, "")]
     log("gauntlet-steps", work="a", ended="prune half")
     log("gauntlet-steps", work="bench", done=1, total=16, unit="round")  # a command without stages tells no end
-    assert shown() == [("round", 1, 16)]
+    assert shown() == [("round", 1, "1/16")]
     log("gauntlet", "done")
     assert shown() == []
 

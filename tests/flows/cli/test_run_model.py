@@ -93,7 +93,9 @@ def test_what_would_be_tried_is_shown_and_nothing_is_written(
     np.save(folder / "rows.npy", np.random.default_rng(0).random((40, 3, 32, 32), np.float32))
     model, samples = str(folder / "model.onnx"), str(folder / "rows.npy")
     assert main([*words, model, "--data", samples, "--set", "quantize=[{kind: static}]"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 or " " not in line.strip() for line in shown.splitlines())
+    out = " ".join(shown.split())
     assert "model: inferred from" in out
     assert samples in out.replace(" ", "")
     assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8; raced on ort-cpu" in out

@@ -9,15 +9,16 @@ from flows.record.home import Home
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
 
 ROW = {"target": "ort-cpu", "batch": 1, "median_ms": 2.0, "speedup": 3.0, "verdict": "faster"}
+WINNER = "static-u8s8-float-head"
 PASSED = "20260101-000000-digits-1f2e"
 FAILED = "20260102-000000-digits-2f3e"
 
 
 def write(home: Home, run: str, **changes: object) -> None:
     rows = (BenchmarkRow.model_validate(ROW | {"speedup_low": 2.9, "speedup_high": 3.1}),)
-    small = CandidateEntry(name="small", parent="fp32", status="accepted", reason="", benchmark=rows)
+    small = CandidateEntry(name=WINNER, parent="fp32", status="accepted", reason="", benchmark=rows)
     values = {"run_id": run, "name": "digits", "started_at": "2026-01-01T00:00:00+00:00", "verdict": "passed"}
-    values |= {"stopped_at": None, "reason": "3x", "winner": "small", "seconds": 1.0, "config": {}, "environment": {}}
+    values |= {"stopped_at": None, "reason": "3x", "winner": WINNER, "seconds": 1.0, "config": {}, "environment": {}}
     report = RunReport.model_validate(values | {"stages": (), "candidates": (small,)} | changes)
     (home.runs / run).mkdir(parents=True)
     (home.runs / run / "report.json").write_text(report.model_dump_json())
@@ -44,7 +45,7 @@ def test_runs_are_listed_newest_first_with_what_came_of_them(home: Home, capsys:
         "20260104-000000-digits-4f5e unknown its report is of another release",
         "20260103-000000-digits-3f4e running",
         f"{FAILED} failed stopped at numerics",
-        f"{PASSED} passed small 3.00x [2.90, 3.10]",
+        f"{PASSED} passed {WINNER} 3.00x [2.90, 3.10]",
     ]
 
 

@@ -35,6 +35,7 @@ def test_link_to_a_run_leads_to_the_login_and_then_to_the_run(browser: Browser, 
         sign_in(page, home)
         page.get_by_text("my-model").first.wait_for()
         assert page.url == link
+        assert page.get_by_text("Something went wrong").count() == 0
         page.close()
 
 

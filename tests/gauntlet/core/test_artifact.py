@@ -48,8 +48,7 @@ def test_put_is_idempotent_when_repeated(tmp_path_factory: pytest.TempPathFactor
     store = Store(folder / "store")
     first = store.put(written(folder, "a.bin", content))
     before = contents(store)
-    second = store.put(written(folder, "a.bin", content))
-    assert second == first
+    assert store.put(written(folder, "a.bin", content)) == first
     assert contents(store) == before
     assert store.path(first).read_bytes() == content
     assert first.size_bytes == len(content)

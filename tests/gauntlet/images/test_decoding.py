@@ -115,8 +115,7 @@ def test_decode_refuses_with_the_reason_when_the_file_is_of_no_use(content: byte
 
 
 def test_decode_takes_the_first_picture_when_a_telephone_wrote_two_into_a_jpeg() -> None:
-    content = frames("MPO")
-    assert decode_image(content, 3).shape == PIXELS.shape
+    assert decode_image(frames("MPO"), 3).shape == PIXELS.shape
 
 
 WHOLE = [written(picture(), kind) for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP")]

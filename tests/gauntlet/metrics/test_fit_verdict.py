@@ -56,8 +56,7 @@ def test_rise_after_the_kept_epoch_is_named_though_the_model_fits() -> None:
 
 
 def test_rise_of_both_losses_is_no_overfitting() -> None:
-    both = epochs([0.5, 0.9], [0.6, 1.0])
-    assert "rose" not in judged(both).reason
+    assert "rose" not in judged(epochs([0.5, 0.9], [0.6, 1.0])).reason
 
 
 def test_without_scores_on_training_samples_there_is_no_verdict() -> None:

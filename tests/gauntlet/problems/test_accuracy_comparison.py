@@ -241,8 +241,7 @@ def test_noise_far_below_the_few_values_that_count_is_not_refused(task: Task) ->
 
 
 def test_values_without_a_heavy_tail_are_judged_as_a_whole() -> None:
-    rng = np.random.default_rng(3)
-    assert usual_samples(rng.normal(size=(200, 3))) is None
+    assert usual_samples(np.random.default_rng(3).normal(size=(200, 3))) is None
     assert usual_samples(np.zeros((5, 1))) is None
     assert usual_samples(np.zeros((0, 1))) is None
     kept = usual_samples(prices())

@@ -78,6 +78,7 @@ def test_remarks_tell_what_the_columns_and_the_reason_do_not(passed):
         "Batch 8 on ort-cpu: dropped after round 3, slower than static-u8s8.",
         "Batch 1 on openvino-f32: 6.41 ms, 0.61x [0.59, 0.64], slower, about 17 more rounds would probably resolve it.",
     ]
+    assert timeline.measured(first.replace(**lost)) == "6.41 ms, 0.61x [0.59, 0.64]"
     assert timeline.remarks(passed, second, [1]) == ["Batch 8 on ort-cpu: 51.2 ms, 0.48x [0.47, 0.50], slower."]
     assert timeline.remarks(passed, second, [1, 8]) == []
 

@@ -84,8 +84,7 @@ def test_reason_is_what_the_device_or_the_loader_says(printed: str, raised: str,
 
 @pytest.mark.parametrize("name", ["openvino-bf16", "ort-openvino-f32"])
 def test_target_says_how_to_get_its_environment_when_that_is_not_installed(name: str) -> None:
-    reason = by_name(name).unavailable()
-    assert "gauntlet targets install" in reason
+    assert "gauntlet targets install" in by_name(name).unavailable()
 
 
 def test_target_is_unavailable_when_its_folder_is_no_environment(tmp_path: Path) -> None:
@@ -146,8 +145,7 @@ def test_target_is_unavailable_when_its_python_cannot_be_started(tmp_path: Path)
     python.parent.mkdir()
     python.write_text("#!/no/such/interpreter\n")
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    reason = OrtCpu(env=str(tmp_path)).unavailable()
-    assert reason.startswith("its worker cannot be started")
+    assert OrtCpu(env=str(tmp_path)).unavailable().startswith("its worker cannot be started")
 
 
 BLOCKS = "session.dynamic_block_base"

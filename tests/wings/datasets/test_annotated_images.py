@@ -220,8 +220,7 @@ def test_corrupt_annotation_of_coco_stops_the_run_and_is_named(
 
 def test_corrupt_annotations_are_left_out_when_allowed(coco: Written) -> None:
     config = coco(annotation("bbox", [70, 5, 20, 10], index=12), max_skipped=1)
-    dataset = config.load()
-    assert all(check.passed for check in dataset.checks)
+    assert all(check.passed for check in config.load().checks)
     assert objects_of(config) == {(20, 2.5, 60, 7.5, 1, 1), (80, 10, 160, 20, 0, 0)}
 
 

@@ -126,8 +126,7 @@ def test_measured_limits_are_named() -> None:
     assert "At least 2 test images resemble one of another split" in limits
     assert "The class with the least recall is c\\|0: 0.800 on 50 test samples." in limits
     assert "`accuracy.unresolved` not proven" in limits
-    plain = model_card(contract(temperature=None), report())
-    assert "The confidence is not calibrated" in plain
+    assert "The confidence is not calibrated" in model_card(contract(temperature=None), report())
 
 
 def test_what_authors_state_is_quoted_and_what_they_do_not_is_said() -> None:

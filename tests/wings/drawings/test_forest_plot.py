@@ -45,6 +45,13 @@ def test_a_narrow_range_is_linear_and_a_wide_one_logarithmic():
     assert axes_of(candidate((1, 2.0, 0.5, 3.7))).get_xscale() == "log"
 
 
+def test_line_of_the_reference_does_not_strike_names_out():
+    axes = axes_of(candidate((1, 2.0, 0.5, 3.7), name="small"))
+    [name] = (text for text in axes.texts if text.get_text() == "small")
+    assert name.get_bbox_patch().get_facecolor()[3] == 1
+    assert name.get_zorder() > max(line.get_zorder() for line in axes.lines if [*line.get_xdata()] == [1.0, 1.0])
+
+
 def test_plot_names_candidates_series_reference_and_required_speed():
     first = candidate((8, 2.0, 1.5, 2.5), (1, 3.0, 2.9, 3.1), name="small")
     second = candidate((1, 1.2, 0.8, math.inf), name="a$b$ & <c>")

@@ -50,8 +50,7 @@ def test_fixed_batch_is_found_and_made_dynamic() -> None:
     """)
     assert fixed_batch(proto.graph) == (1, "")
     assert "from 1 Reshape" in free_batch(proto, required_inputs(proto.graph), 1)
-    three = np.repeat(X, 3, axis=0)
-    assert outputs(proto, x=three)[0].shape == (3, 4, 4)
+    assert outputs(proto, x=np.repeat(X, 3, axis=0))[0].shape == (3, 4, 4)
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,7 @@ def test_batch_in_a_reshape_is_found_when_only_another_size_runs(ask: Ask) -> No
 def test_frozen_batch_is_none_when_the_signature_says_so(ask: Ask) -> None:
     fixed = faulty_models.signed(faulty_models.frozen_batch(), shape=(1, 3, 16, 16))
     assert ask(fixed).findings == ()
-    named = faulty_models.signed(faulty_models.frozen_batch())
-    assert only(ask(named)).fault == "frozen_batch"
+    assert only(ask(faulty_models.signed(faulty_models.frozen_batch()))).fault == "frozen_batch"
 
 
 @pytest.mark.parametrize(

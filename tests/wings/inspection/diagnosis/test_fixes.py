@@ -80,8 +80,7 @@ def test_branches_and_functions_become_nodes_and_the_outputs_stay(mend: Mend, an
     proto = build()
     expected = open_session(proto.SerializeToString()).run(None, {"x": X})[0]
     (name,) = [output.name for output in proto.graph.output]
-    mending = sound_after(mend(proto))
-    assert [step.kept for step in mending.steps] == [True]
+    assert [step.kept for step in sound_after(mend(proto)).steps] == [True]
     assert difference({name: expected}, answer(x=X)) < 1e-5
 
 
@@ -182,14 +181,12 @@ def test_transposition_makes_the_callers_layout_right(mend: Mend, answer, build,
 def test_shapes_are_known_after_the_preparation(mend: Mend, answer) -> None:
     proto = faulty_models.missing_shapes()
     session = open_session(proto.SerializeToString())
-    mending = sound_after(mend(proto))
-    assert "shapes are stored" in mending.steps[0].done
+    assert "shapes are stored" in sound_after(mend(proto)).steps[0].done
     assert difference({"y": session.run(None, {"x": X})[0]}, answer(x=X)) < 1e-5
 
 
 def test_saved_graph_answers_at_once(mend: Mend, impatient: None) -> None:
-    mending = sound_after(mend(faulty_models.slow_first_call()))
-    assert mending.steps[0].fault == "slow_first_call"
+    assert sound_after(mend(faulty_models.slow_first_call())).steps[0].fault == "slow_first_call"
 
 
 def test_several_faults_are_fixed_in_one_go(mend: Mend, answer) -> None:
@@ -232,6 +229,5 @@ def test_model_may_be_fixed_in_place(apart: None, tmp_path: Path) -> None:
 def test_weights_beside_the_model_are_kept(tmp_path: Path) -> None:
     path, target = tmp_path / "model.onnx", tmp_path / "fixed.onnx"
     onnx.save(faulty_models.frozen_batch(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    mending = fix(path, target, CallerHints(), diagnose(path))
-    assert mending.steps[0].kept
+    assert fix(path, target, CallerHints(), diagnose(path)).steps[0].kept
     assert difference(sound(), {"y": open_session(target).run(None, {"x": X})[0]}) < 1e-5
