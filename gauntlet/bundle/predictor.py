@@ -13,7 +13,7 @@ import PIL.Image
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.raced_session import open_raced
-from gauntlet.core.arrays import Array, NamedArrays, as_array, require_range
+from gauntlet.core.arrays import Array, NamedArrays, as_array, in_shape, require_range
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image, pixels_of_image
@@ -104,7 +104,8 @@ class Predictor:
     def run(self, inputs: Mapping[str, Any] | Any, batch: int | None = None) -> NamedArrays:
         """Run the model on samples, shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
-        Samples are arrays, tensors or lists; those of a model's only input need no name.
+        Samples are arrays, tensors, lists or Pillow's images, with axes in any order that leaves no doubt; those of a
+        model's only input need no name.
 
         Raises `StageError` when the samples do not fit the inputs, or when the runtime fails.
         """
@@ -116,7 +117,8 @@ class Predictor:
             if len(names) > 1:
                 raise StageError(f"the model takes {', '.join(names)}. Fix: give a dictionary of arrays by these names")
             samples = {names[0]: samples}
-        return {name: as_array(array) for name, array in samples.items()}
+        shapes = {spec.name: spec.shape for spec in self.signature.inputs}
+        return {name: in_shape(as_array(array), shapes.get(name)) for name, array in samples.items()}
 
     def decode(self, outputs: NamedArrays, sizes: Sequence[tuple[int, int]] = ()) -> list[Prediction]:
         """Return one prediction per sample of the outputs of `run`.

@@ -1,5 +1,6 @@
 """Type aliases for NumPy arrays, conversion without a loss, random values of any element type, and tables."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,35 @@ def as_array(value: Any) -> Array:
     if array.ndim and all(isinstance(value, str) for value in array.flat):
         return array.astype(np.str_)
     raise StageError(f"a {type(value).__name__} is no array of numbers or texts. Fix: convert it with numpy.asarray")
+
+
+def in_shape(array: Array, shape: Sequence[int | str | None] | None) -> Array:
+    """Return samples, shape (n, ...), in the shape that an input declares, where only one way leads there.
+
+    Axes of length 1 are added or left out, the values of a sample are laid out in their order, or the channels of
+    images become the first or the last axis. Else, the samples are returned as they are.
+    """
+    own, wanted = array.shape[1:], tuple(shape or ())[1:]
+    if shape is None or not array.ndim or _fits(own, wanted) or _fits(own, shape):
+        return array
+    if len(own) == len(wanted):
+        moves = ((0, 3, 1, 2), (0, 2, 3, 1)) if len(own) == 3 and {own[0], own[2]} & {1, 3} else ()
+        moved = (array.transpose(axes) for axes in moves)
+        return next((images for images in moved if _fits(images.shape[1:], wanted)), array)
+    fixed = [axis for axis in wanted if isinstance(axis, int)]
+    if len(fixed) == len(wanted):
+        return array.reshape(len(array), *fixed) if math.prod(own) == math.prod(fixed) else array
+    lengths = [axis for axis in own if axis != 1]
+    if not _fits(lengths, [axis for axis in wanted if axis != 1]):
+        return array
+    rest = iter(lengths)
+    return array.reshape(len(array), *[1 if axis == 1 else next(rest) for axis in wanted])
+
+
+def _fits(lengths: Sequence[int], shape: Sequence[int | str | None]) -> bool:
+    """Return whether a shape with open axes allows lengths."""
+    pairs = zip(lengths, shape, strict=False)
+    return len(lengths) == len(shape) and all(not isinstance(axis, int) or axis == length for length, axis in pairs)
 
 
 def dtype_name(array: Array) -> str:

@@ -1,6 +1,5 @@
 """Arrays as people have them: under names such as `X` and `y_test`, and with other axes than the model takes."""
 
-import math
 import re
 from collections.abc import Sequence
 from itertools import chain
@@ -11,12 +10,11 @@ import numpy as np
 from configs.brought_model import kind_of
 from configs.frameworks import trainings
 from configs.required_packages import require_packages_of
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays, in_shape
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import PipelineError
 from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.onnx_model.graph import Shape
 from tasks.train.base import Brought
 from wings.python_api.table_columns import ONLY_INPUT, Inputs
 
@@ -33,7 +31,6 @@ NAME = re.compile(
     rf"|(?P<labels>y|labels?|targets?|class|arr_1))(?:_?(?:{_SPLIT.format('b_')}))?",
     re.IGNORECASE,
 )
-CHANNELS = {1, 3}
 WHOLE = ""
 """The split of samples that are not split yet."""
 
@@ -122,35 +119,6 @@ def in_usual_form(parts: dict[str, NamedArrays], inputs: Inputs) -> tuple[dict[s
             if arrays[name].shape != before.shape:
                 changes.append(f"{name} {[*before.shape[1:]]} taken as {[*arrays[name].shape[1:]]}")
     return splits, "; ".join(dict.fromkeys(changes))
-
-
-def in_shape(array: Array, shape: Shape | None) -> Array:
-    """Return samples, shape (n, ...), in the shape that an input declares, where only one way leads there.
-
-    Axes of length 1 are added or left out, the values of a sample are laid out in their order, or the channels of
-    images become the first or the last axis. Else, the samples are returned as they are.
-    """
-    own, wanted = array.shape[1:], tuple(shape or ())[1:]
-    if shape is None or not array.ndim or _fits(own, wanted) or _fits(own, shape):
-        return array
-    if len(own) == len(wanted):
-        moves = ((0, 3, 1, 2), (0, 2, 3, 1)) if len(own) == 3 and {own[0], own[2]} & CHANNELS else ()
-        moved = (array.transpose(axes) for axes in moves)
-        return next((images for images in moved if _fits(images.shape[1:], wanted)), array)
-    fixed = [axis for axis in wanted if isinstance(axis, int)]
-    if len(fixed) == len(wanted):
-        return array.reshape(len(array), *fixed) if math.prod(own) == math.prod(fixed) else array
-    lengths = [axis for axis in own if axis != 1]
-    if not _fits(lengths, [axis for axis in wanted if axis != 1]):
-        return array
-    rest = iter(lengths)
-    return array.reshape(len(array), *[1 if axis == 1 else next(rest) for axis in wanted])
-
-
-def _fits(lengths: Sequence[int], shape: Sequence[int | str | None]) -> bool:
-    """Return whether a shape with open axes allows lengths."""
-    pairs = zip(lengths, shape, strict=False)
-    return len(lengths) == len(shape) and all(not isinstance(axis, int) or axis == length for length, axis in pairs)
 
 
 def framework_inputs(model: str, store: Store, *, trust: bool) -> Inputs:

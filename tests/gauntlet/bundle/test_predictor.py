@@ -167,6 +167,20 @@ def test_arrays_may_be_tensors_lists_and_tables(array_bundle: Path, convert: Cal
         predictor.run({"a": [[1], [1, 2]], "b": [1]})
 
 
+@pytest.mark.parametrize("convert", [list, np.stack])
+def test_arrays_may_be_images_with_the_channels_last(
+    workspace: Callable[..., Workspace], convert: Callable[[list[PIL.Image.Image]], object]
+) -> None:
+    space = workspace()
+    proto = onnx_text.model("means (float[n,3,4,6] x) => (float[n,3,1,1] y) { y = GlobalAveragePool(x) }")
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"x": samples(9, 3, 4, 6)}, space.store, space.folder)
+    predictor = gauntlet.load(space.path(pack(space, model, golden).artifacts["bundle"]))
+    pixels = np.arange(3 * 72, dtype=np.uint8).reshape(3, 4, 6, 3)
+    outputs = predictor.run(convert([PIL.Image.fromarray(image) for image in pixels]))
+    np.testing.assert_allclose(outputs["y"].reshape(3, 3), pixels.mean((1, 2)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("convert", [PIL.Image.fromarray, torch.from_numpy, np.ndarray.tolist])
 def test_image_may_be_pillows_a_tensor_or_a_list(predictor: Predictor, convert: Callable[..., object]) -> None:
     pixels = decode_image(png(3), 1)[:, :, 0].copy()
