@@ -3,9 +3,7 @@
 from flows.cli.argument_types import at_least
 from flows.cli.commands import INVALID, USE, Commands, adder
 
-USES = {
-    "serve": (USE, "gauntlet serve winner.zip"),
-}
+USES = {"serve": (USE, "gauntlet serve winner.zip")}
 
 
 def add_commands(commands: Commands) -> None:
