@@ -15,6 +15,7 @@ import uvicorn
 from PIL import Image
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
+from small_images import tiff_of_pages
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -55,6 +56,13 @@ def test_images_of_a_request_are_bounded_together(tmp_path: Path) -> None:
         assert response.status == 400
         assert response.error.startswith("image 1: 5650x5650 pixels; at most 77500 are allowed for the rest")
         assert peak_mb(server) - before < 400
+
+
+def test_file_of_many_pages_is_refused_at_once(server: ServerProcess) -> None:
+    before = peak_mb(server)
+    response = server.post(PREDICT, tiff_of_pages(60_000))
+    assert (response.status, "several frames" in response.error) == (400, True)
+    assert peak_mb(server) - before < 100
 
 
 def endless_jpeg() -> bytes:
