@@ -223,10 +223,7 @@ def make_app(served: Repository, tokens: Tokens | None = None, request_log: Requ
         await served.close()
 
     app = FastAPIOffline(
-        redoc_url=None,
-        title="onnx-gauntlet",
-        version=version("onnx-gauntlet"),
-        description=DESCRIPTION,
+        redoc_url=None, title="onnx-gauntlet", version=version("onnx-gauntlet"), description=DESCRIPTION
     )
     app.state.repository, app.state.request_log = served, request_log
     app.state.bodies = HeldBodies.of(served.limits)

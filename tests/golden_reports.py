@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_text
-from harness import QUICK, command, latest_report, sets
+from harness import FEW_SCENES, QUICK, command, latest_report, sets
 
 from flows.record.home import Home
 from gauntlet.core.run_report import BenchmarkRow, RunReport, StageEntry
@@ -37,13 +37,7 @@ RUNS = {
     "digits-small-cnn": ("train.epochs=6",),
     "digits-hog-svm": (),
     "digits-detection": (
-        "data.image_size=48",
-        "data.digit_size=[16, 24]",
-        "data.max_digits=3",
-        "data.train_images=240",
-        "data.validation_images=20",
-        "data.calibration_images=20",
-        "data.test_images=40",
+        *FEW_SCENES,
         "train.epochs=3",
         "evaluate.min_score=0",
         "evaluate.max_generalization_gap=1",

@@ -29,6 +29,8 @@ GAUNTLET = Path(sys.executable).with_name("gauntlet")
 HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 RACE = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
 RACE += ("benchmark.session_variants=[]",)
+FEW_SCENES = ("data.image_size=48", "data.digit_size=[16, 24]", "data.max_digits=3", "data.test_images=40")
+FEW_SCENES += ("data.train_images=240", "data.validation_images=20", "data.calibration_images=20")
 """A race that takes a second; the number of processors decides nothing in it."""
 SHORT = (*RACE, "benchmark.block_ms=1", "benchmark.profile=false", "numerics.samples=8")
 """And nothing besides that takes long."""

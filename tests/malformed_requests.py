@@ -23,16 +23,8 @@ def broken_field(rng: random.Random) -> Sent:
     """Put a strange value where the protocol has another."""
     body: dict[str, Any] = json_request(IMAGE, outputs=[{"name": "y"}])
     tensor = body["inputs"][0]
-    owner, key = rng.choice(
-        [
-            (tensor, "name"),
-            (tensor, "shape"),
-            (tensor, "datatype"),
-            (tensor, "data"),
-            (body, "inputs"),
-            (body["outputs"][0], "name"),
-        ]
-    )
+    of_tensor = [(tensor, key) for key in ("name", "shape", "datatype", "data")]
+    owner, key = rng.choice([*of_tensor, (body, "inputs"), (body["outputs"][0], "name")])
     owner[key] = rng.choice(STRANGE)
     return PATH, json.dumps(body).encode(), {}
 
@@ -64,18 +56,8 @@ def noise(rng: random.Random) -> Sent:
 
 def wrong_length_header(rng: random.Random) -> Sent:
     body, headers = binary_request(IMAGE)
-    wrong = rng.choice(
-        (
-            "-1",
-            "0",
-            "abc",
-            "9" * 30,
-            "1e3",
-            " ",
-            str(len(body) + 1),
-            str(int(headers["inference-header-content-length"]) - 1),
-        )
-    )
+    near = str(len(body) + 1), str(int(headers["inference-header-content-length"]) - 1)
+    wrong = rng.choice(("-1", "0", "abc", "9" * 30, "1e3", " ", *near))
     return PATH, body, {**headers, "inference-header-content-length": wrong}
 
 
@@ -119,26 +101,16 @@ def bad_image(rng: random.Random) -> Sent:
 
 
 def bad_form(rng: random.Random) -> Sent:
-    kind = rng.choice(
-        ("multipart/form-data", "multipart/form-data; boundary=x", "multipart/form-data; boundary=" + "y" * 5000)
-    )
-    body = rng.choice(
-        (
-            b"",
-            b"--x\r\n\r\nno name\r\n--x--\r\n",
-            b"--x--",
-            rng.randbytes(200),
-            b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--\r\n",
-        )
-    )
+    kind = "multipart/form-data" + rng.choice(("", "; boundary=x", "; boundary=" + "y" * 5000))
+    no_file = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--\r\n"
+    body = rng.choice((b"", b"--x\r\n\r\nno name\r\n--x--\r\n", b"--x--", rng.randbytes(200), no_file))
     return "/v2/models/brightness/predict", body, {"content-type": kind}
 
 
 def bad_repository_request(rng: random.Random) -> Sent:
     path = rng.choice(("index", "models/brightness/load", "models/brightness/unload", "models/no/load"))
-    body = rng.choice(
-        (b"[", b"[]", b"1", b'{"ready": 1, "parameters": []}', b'{"ready": "x", "parameters": {"config": "{}"}}')
-    )
+    wrong = b'{"ready": 1, "parameters": []}', b'{"ready": "x", "parameters": {"config": "{}"}}'
+    body = rng.choice((b"[", b"[]", b"1", *wrong))
     return f"/v2/repository/{path}", body, {}
 
 

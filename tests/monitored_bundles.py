@@ -19,6 +19,7 @@ from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import open_session
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
+from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.library.monitoring.reference import UNKNOWN, MonitoringReference
 
 
@@ -97,3 +98,12 @@ def log_failures(log: Path, digest: str, windows: int) -> None:
             patch.setattr("serving.request_log.writer.time.time", lambda at=now + 10 * window: at)
             writer.add_failure(f"failed-{window}", digest[:12], "error", 0.1)
     writer.close()
+
+
+def harmful(**others: Any) -> MonitorResult:
+    """Return a look at 9 samples whose labels prove harm; `others` are other fields."""
+    shares = {"reference": 0, "bound": 0.1, "harm_bound": 0.1, "above": 0.2, "below": 1}
+    risk = {"labeled": 9, "wrong": 8, "evidence": 2, "threshold": 1, "alarm_at": 7, **shares}
+    look = {"name": "digits", "version": "0123456789ab", "samples": 9, "reference_samples": 9, "verdict": "harmful"}
+    look |= {"time": "2026-11-22T12:00:00+00:00", "first": "2026-11-22T10:00:00+00:00", "reason": "", "limits": {}}
+    return MonitorResult.model_validate(look | {"features": (), "risk": risk} | others)

@@ -25,6 +25,21 @@ def gray_png(level: int) -> bytes:
     return buffer.getvalue()
 
 
+def tiff_of_pages(count: int) -> bytes:
+    """Return a TIFF file with directories of 110 bytes, all of the same pixel."""
+    stream = io.BytesIO()
+    Image.new("L", (4, 4)).save(stream, "TIFF")
+    content = bytearray(stream.getvalue())
+    first = int.from_bytes(content[4:8], "little")
+    size = 2 + 12 * int.from_bytes(content[first : first + 2], "little")
+    directory, place = bytes(content[first : first + size]), len(content)
+    content[first + size : first + size + 4] = place.to_bytes(4, "little")
+    for number in range(1, count):
+        content += directory + (place + number * (size + 4)).to_bytes(4, "little")
+    content[-4:] = bytes(4)
+    return bytes(content)
+
+
 def write_pictures(root: Path, *folders: str, count: int = 10, **shape: int) -> Path:
     """Write `count` PNG files into each of the folders below `root`, each another picture; return `root`."""
     for folder in folders:

@@ -119,10 +119,7 @@ def configuration(model: ServedModel, max_rows: int) -> dict[str, Any]:
         "output": [dimensions(spec) for spec in model.signature.outputs],
     }
     if model.max_batch and not model.apart:
-        config["dynamic_batching"] = {
-            "preferred_batch_size": [model.max_batch],
-            "max_queue_delay_microseconds": 0,
-        }
+        config["dynamic_batching"] = {"preferred_batch_size": [model.max_batch], "max_queue_delay_microseconds": 0}
     return config
 
 

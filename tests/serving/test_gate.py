@@ -140,10 +140,7 @@ def test_load_takes_no_settings_from_a_client(server: ServerProcess) -> None:
         (["--repository", "missing"], "no such folder"),
         (["a", "--token-file", "missing"], "missing: no such file"),
         (["a", "--token-file", "short"], "--token-file short, line 1: a token has at least 16"),
-        (
-            ["a", "--token-file", "rights"],
-            "--token-file rights, line 2: 'read' is no right; allowed are infer, feedback",
-        ),
+        (["a", "--token-file", "rights"], "rights, line 2: 'read' is no right; allowed are infer, feedback"),
         (["a", "--token-file", "none"], "--token-file none: it has no token"),
         (["a", "--tls-cert", "short"], "--tls-cert and --tls-key: one is given"),
         (["a", "--tls-cert", "short", "--tls-key", "short"], "not a certificate and its key in PEM"),

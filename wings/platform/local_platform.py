@@ -24,14 +24,7 @@ from pydantic import Field
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.servers.local_servers import (
-    is_alive,
-    launch,
-    recorded_process,
-    running,
-    start_mlflow,
-    start_prefect,
-)
+from flows.servers.local_servers import is_alive, launch, recorded_process, running, start_mlflow, start_prefect
 from flows.servers.password import authorization, mlflow_variables, prefect_variables
 from flows.servers.ports import Port
 from gauntlet.core.errors import StageError

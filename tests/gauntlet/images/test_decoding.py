@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from small_images import tiff_of_pages
 
 from gauntlet.core.errors import StageError
 from gauntlet.images.decoding import decode_image
@@ -142,17 +143,7 @@ def test_decode_returns_pixels_or_a_reason_when_any_bytes_are_changed(
 
 
 def test_directories_of_a_tiff_are_not_counted() -> None:
-    stream = io.BytesIO()
-    Image.new("L", (4, 4)).save(stream, "TIFF")
-    content = bytearray(stream.getvalue())
-    first = int.from_bytes(content[4:8], "little")
-    size = 2 + 12 * int.from_bytes(content[first : first + 2], "little")
-    directory, place = bytes(content[first : first + size]), len(content)
-    content[first + size : first + size + 4] = place.to_bytes(4, "little")
-    for number in range(1, 20_001):
-        content += directory + (place + number * (size + 4)).to_bytes(4, "little")
-    content[-4:] = bytes(4)
-    start = time.thread_time()
+    content, start = tiff_of_pages(20_000), time.thread_time()
     with pytest.raises(StageError, match="several frames"):
-        decode_image(bytes(content), 1)
+        decode_image(content, 1)
     assert time.thread_time() - start < 1

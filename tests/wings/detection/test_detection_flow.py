@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import RACE, WITHOUT_REPAIR
+from harness import FEW_SCENES, RACE, WITHOUT_REPAIR
 from PIL import Image
 
 from configs.loader import load
@@ -19,13 +19,7 @@ from gauntlet.core.run_report import RunReport
 LENIENT = ("evaluate.min_score=0", "evaluate.max_generalization_gap=1")
 Run = Callable[[PipelineConfig], RunReport]
 SMALL = (
-    "data.image_size=48",
-    "data.digit_size=[16, 24]",
-    "data.max_digits=3",
-    "data.train_images=240",
-    "data.validation_images=20",
-    "data.calibration_images=20",
-    "data.test_images=40",
+    *FEW_SCENES,
     "train.epochs=4",
     "optimize=[]",
     "quantize=[{kind: static, reduce_range: true}]",  # as much noise on every processor

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from monitored_bundles import harmful
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.schedules import CronSchedule
@@ -14,7 +15,6 @@ from prefect.client.schemas.schedules import CronSchedule
 from flows.record.home import Home
 from flows.servers.local_servers import stop
 from wings.lifecycle.closed_loop import SLUG, WATCH, WatchState, close_loop, read_watch
-from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.prefect_flows.alarm_event import emit_alarm
 from wings.lifecycle.served_champion import ServedChampion, logged_requests
 from wings.platform.local_platform import PlatformSettings, deploy, start_worker, workers_online
@@ -81,26 +81,10 @@ def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefe
     deploy_all(home)
     deployment = client.read_deployment_by_name("retrain/retrain")
     mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
-    began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
-    began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
-    risk = {
-        "labeled": 9,
-        "wrong": 8,
-        "reference": 0,
-        "bound": 0.1,
-        "harm_bound": 0.1,
-        "above": 0.2,
-        "below": 1,
-        "evidence": 2,
-    }
-    risk |= {"threshold": 1, "alarm_at": 7}
-    for name, verdict, harm in (
-        ("digits", "cannot tell", risk),
-        ("digits.zip/", "harmful", risk),
-        ("digits", "harmful", None),  # of latency or failures
-        ("digits", "harmful", risk),
-    ):
-        emit_alarm(home, name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm}))
+    emit_alarm(home, "digits", "requests", harmful(verdict="cannot tell"))
+    emit_alarm(home, "digits.zip/", "requests", harmful())
+    emit_alarm(home, "digits", "requests", harmful(risk=None))  # of latency or failures
+    emit_alarm(home, "digits", "requests", harmful())
     run = until(lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
     expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
     assert run.parameters == expected | {"alarm": "0123456789ab-7-20261122100000"}

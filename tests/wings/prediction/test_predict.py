@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import onnx_text
 import pytest
 from bundles import keep, keep_golden, pack, png, samples
 from PIL import Image
+from small_images import tiff_of_pages
 from videos import OPENING, camera, cut, digits, gray, write_video
 
 from flows.cli.main import main
@@ -30,6 +32,7 @@ def images(tmp_path: Path) -> Path:
     (folder / "b.png").write_bytes(png(1))
     (folder / "deep" / "a.PNG").write_bytes(png(2))
     (folder / "broken.jpg").write_bytes(b"no image")
+    (folder / "pages.tif").write_bytes(tiff_of_pages(60_000))
     (folder / "labels.csv").write_text("x")
     (folder / ".hidden.png").write_bytes(png(3))
     return folder
@@ -42,13 +45,16 @@ def lines(text: str) -> list[dict[str, object]]:
 def test_folder_is_predicted_and_nothing_is_dropped(
     packed: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    start = time.process_time()
     assert main(["predict", str(packed), str(images), "--json"]) == 1
+    assert time.process_time() - start < 10  # to count the pages takes longer
     out, err = capsys.readouterr()
     found = {Path(str(line["image"])).name: line for line in lines(out)}
-    assert [*found] == ["b.png", "broken.jpg", "a.PNG"]
+    assert [*found] == ["b.png", "broken.jpg", "pages.tif", "a.PNG"]
     assert found["b.png"]["prediction"]["top"][0]["label"] == "1"  # type: ignore[index]
     assert "broken.jpg: not an image" in str(found["broken.jpg"]["error"])
-    assert "1 image of 3 could not be read" in err
+    assert "pages.tif: several frames" in str(found["pages.tif"]["error"])
+    assert "2 images of 4 could not be read" in err
     assert "labels.csv" in err
     assert "hidden" not in out + err
 

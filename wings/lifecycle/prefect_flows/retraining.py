@@ -19,6 +19,7 @@ from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
 from gauntlet.bundle.bundle import REPORT, Bundle
+from gauntlet.bundle.loading import refusals
 from gauntlet.core.errors import ConfigError, GateFailed, without_password
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.request_log.log_format import VERSION_DIGITS
@@ -250,15 +251,15 @@ def champion_config(champion: ResolvedBundle) -> PipelineConfig:
     """Return the configuration of the run that made a champion.
 
     Raises:
-        ConfigError: when there is none, or nothing that it could train, or its model is no classifier.
+        ConfigError: when there is none that may be used and could train, or its model is no classifier.
     """
     bundle = Bundle.open(champion.folder)
     report, who = report_in(bundle), f"{champion.name}: its champion, version {champion.version},"
+    for problem in refusals(bundle):
+        raise ConfigError(f"{who} may not be trained again: {problem}")
     if report is None or not report.config:
-        raise ConfigError(
-            f"{who} has no configuration in its {REPORT}, so it cannot be trained again. "
-            "Fix: promote a run of a configuration that trains: gauntlet run CONFIG, then gauntlet promote RUN"
-        )
+        fix = "Fix: promote a run of a configuration that trains: gauntlet run CONFIG, then gauntlet promote RUN"
+        raise ConfigError(f"{who} has no configuration in its {REPORT}, so it cannot be trained again. {fix}")
     config = validated(Path(f"{champion.name}@champion/{REPORT}"), dict(report.config))
     if not config.train.from_scratch:
         trained = ", ".join(kind for kind, training in trainings().items() if training.from_scratch)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from monitored_bundles import images, log_requests, monitored_bundle
+from monitored_bundles import harmful, images, log_requests, monitored_bundle
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
@@ -14,7 +14,7 @@ from prefect.states import Completed, Scheduled
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed
-from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits, MonitorResult, RiskResult
+from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.prefect_flows import alarm_event
 from wings.lifecycle.prefect_flows.alarm_event import alarm_id, emit_alarm
@@ -108,32 +108,6 @@ def run(prefect_server: str) -> Iterator[str]:
         run = client.create_flow_run_from_deployment(deployment, parameters={"name": NAME}, state=later)
         yield str(run.id)
         client.delete_deployment(deployment)
-
-
-def harmful() -> MonitorResult:
-    risk = {
-        "labeled": 9,
-        "wrong": 8,
-        "reference": 0,
-        "bound": 0.1,
-        "harm_bound": 0.1,
-        "above": 0.2,
-        "below": 1,
-        "evidence": 2,
-    }
-    return MonitorResult(
-        name=NAME,
-        version="0123456789ab",
-        time="2026-11-22T12:00:00+00:00",
-        verdict="harmful",
-        reason="",
-        samples=9,
-        reference_samples=9,
-        first="2026-11-22T10:00:00+00:00",
-        limits=MonitorLimits(),
-        features=(),
-        risk=RiskResult.model_validate(risk | {"threshold": 1, "alarm_at": 7}),
-    )
 
 
 @pytest.mark.slow

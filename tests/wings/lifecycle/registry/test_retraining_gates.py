@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from bundles import make_keys
 from graded_bundles import make_bundle, samples
 
 from configs.schema import PipelineConfig
@@ -14,6 +15,7 @@ from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.record.locks import locked
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.runtime.batched_inference import batched_inference
@@ -237,8 +239,13 @@ def test_retraining_that_is_killed_within_the_promotion_finishes_it(home: Home, 
         (CONFIG | {"train": {"kind": "torch", "epoch": 3}}, r"train.epoch: unknown key; did you mean 'epochs'"),
     ],
 )
-def test_champion_that_cannot_be_trained_is_refused(home: Home, run, config: dict[str, object], message: str) -> None:
+def test_champion_that_cannot_be_trained_or_is_not_trusted_is_refused(
+    home: Home, run, config: dict[str, object], message: str, tmp_path: Path, monkeypatch
+) -> None:
     run("run-1", config=config)
     promote(home, PromotionRequest("run-1"))
     with pytest.raises(ConfigError, match=message):
+        champion_config(resolve(home, "models:/digits@champion"))
+    monkeypatch.setenv(TRUSTED_KEYS, str(make_keys(tmp_path)[1]))
+    with pytest.raises(ConfigError, match="no signature by a key of GAUNTLET_TRUSTED_KEYS"):
         champion_config(resolve(home, "models:/digits@champion"))

@@ -26,11 +26,7 @@ from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import Target, by_name
 from gauntlet.targets.ort import NO_SPINNING, OrtCpu, OrtTarget
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
-from wings.lifecycle.library.promotion.replay_facts import (
-    ReplayFacts,
-    ReplayLimits,
-    quality_limit,
-)
+from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, quality_limit
 from wings.lifecycle.library.promotion.replayed_requests import Requests
 
 CHAMPION, CHALLENGER = "champion", "challenger"
