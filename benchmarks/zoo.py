@@ -84,6 +84,8 @@ def compared(model: ZooModel, file: Path) -> tuple[str, str]:
     outputs = run_file(file, model.unseen)
     if len(outputs) != len(model.expected):
         return "wrong", f"{len(outputs)} outputs, not {len(model.expected)}"
+    if any(is_constant(output) for output in model.expected):
+        return "shows nothing", "an output is the same for all rows"
     errors = [difference(actual, expected) for actual, expected in zip(outputs, model.expected, strict=True)]
     return ("right" if max(errors) <= 1 else "wrong"), f"{max(errors):.2g} of the largest error that is allowed"
 
@@ -97,6 +99,14 @@ def difference(actual: Array, expected: Array) -> float:
     limit = MAX_HALF_ERROR if actual.dtype == np.float16 else MAX_ERROR
     wide = expected.astype(np.float64)
     return float(np.abs(actual - wide).max() / (limit * max(np.abs(wide).max(), 1e-9)))
+
+
+def is_constant(output: Array) -> bool:
+    """Return whether rows of an output of floats differ by no more than its errors may."""
+    if output.dtype.kind != "f" or output.ndim == 0 or len(output) < 2:
+        return False
+    wide = output.astype(np.float64)
+    return bool(np.abs(wide - wide[:1]).max() <= 10 * MAX_ERROR * np.abs(wide).max())
 
 
 def refused(model: ZooModel, text: str) -> tuple[str, str]:

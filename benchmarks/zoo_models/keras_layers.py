@@ -111,9 +111,17 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     for layer in network.layers:  # with statistics of a batch, as untrained ones make all outputs equal
         if hasattr(layer, "moving_mean"):
             layer.momentum = 0.0
+        elif type(layer).__name__ == "LayerScale":  # which begins at 1e-6 and hides what it multiplies
+            layer.gamma.assign(layer.gamma * 0 + 1)
     pixels = floats(size, size, 3)
     scaled = lambda count: {name: 128 + 64 * array for name, array in pixels(count).items()}  # noqa: E731 - some rescale
     network(scaled(64)["x"], training=True)
+    if name.startswith("VGG"):  # without norms, what differs between images fades from layer to layer
+        head = network.layers[-1]
+        features = type(network)(network.input, head.input)(scaled(64)["x"]).numpy()
+        scores = features @ head.kernel.numpy()
+        head.kernel.assign(head.kernel / scores.std(0))
+        head.bias.assign(-scores.mean(0) / scores.std(0))
     return keras_model(folder, network, scaled)
 
 
