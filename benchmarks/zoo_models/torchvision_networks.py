@@ -38,6 +38,8 @@ DETECTORS = (
     "maskrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2", "ssd300_vgg16",
     "ssdlite320_mobilenet_v3_large",
 )  # fmt: skip
+AMPLIFIED = "which is rounding"
+"""Why random weights may be refused: rounding decides which regions stay, or grows from layer to layer."""
 AUXILIARY = {"aux_logits": False, "init_weights": True}
 ARGUMENTS: dict[str, dict[str, Any]] = {"googlenet": AUXILIARY, "inception_v3": AUXILIARY}
 ARGUMENTS |= {name: {"image_size": side} for name, side in CLASSIFIERS.items() if name.startswith("vit")}
@@ -54,7 +56,8 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     _show_all_layers(network)
     model = program(folder, network, 3, size, size)
     exact = computed_by(network.double())  # deep ones round by more than half of what the judge allows
-    return replace(model, expected=list(exact({name: array.astype(float) for name, array in model.unseen.items()})))
+    expected = list(exact({name: array.astype(float) for name, array in model.unseen.items()}))
+    return replace(model, expected=expected, refusal=AMPLIFIED)
 
 
 def _normalize(network: Any, size: int) -> None:
@@ -110,7 +113,7 @@ def _detector(name: str, folder: Path) -> ZooModel:
 
     draw = lambda count: {"image": np.random.default_rng(1).random((count, 3, side, side), np.float32)}  # noqa: E731
     made = with_samples(path, draw, lambda samples: run_file(path, samples), words=())
-    return replace(made, refusal="which is rounding" if has_regions else "")  # it decides which untrained regions stay
+    return replace(made, refusal=AMPLIFIED if has_regions else "")
 
 
 def vision() -> dict[str, Callable[[Path], ZooModel]]:
