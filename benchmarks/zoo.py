@@ -53,10 +53,10 @@ def judged(name: str, folder: Path, home: Home) -> Row:
     model = MODELS[name](folder)
     np.savez(folder / "samples.npz", **model.seen)
     data = () if model.source.suffix == ".yaml" else ("--data", str(folder / "samples.npz"))
-    words = (str(model.source), *data, *model.words)
     log, started, problem = folder / "log.txt", time.monotonic(), ""
     try:
-        report = run_product(home, log, *words, *settings(*SHARED, *QUICK, *LOSSLESS))
+        how = settings(*SHARED, *QUICK, *LOSSLESS)
+        report = run_product(home, log, str(model.source), *data, *model.words, *how)
         problem = report.config["data"]["task"] or "arrays"
         verdict, detail = compared(model, winner_of(report, home).file)
         if verdict == "right":
@@ -103,9 +103,7 @@ def difference(actual: Array, expected: Array) -> float:
 
 def is_constant(output: Array) -> bool:
     """Return whether rows of an output of floats differ by no more than its errors may."""
-    if output.dtype.kind != "f" or output.ndim == 0 or len(output) < 2:
-        return False
-    wide = output.astype(np.float64)
+    wide = output.astype(np.float64) if output.dtype.kind == "f" and output.size else np.eye(2)
     return bool(np.abs(wide - wide[:1]).max() <= 10 * MAX_ERROR * np.abs(wide).max())
 
 
@@ -150,8 +148,7 @@ def main() -> int:
                         file.write(json.dumps(dict(zip(COLUMNS, rows[-1], strict=True))) + "\n")
     left = [name for name in names if name not in {row[0] for row in rows}]
     conditions = f"{CONDITIONS} Not run: {', '.join(left)}." if left else CONDITIONS
-    measured = Measured(CLAIM, conditions, figures(rows), TABLE, table(rows))
-    conclude(measured, "corpus", options.result)
+    conclude(Measured(CLAIM, conditions, figures(rows), TABLE, table(rows)), "corpus", options.result)
     return int(any(row[1] not in ("right", AS_MEANT) for row in rows))
 
 
@@ -180,14 +177,13 @@ def figures(rows: list[Row]) -> tuple[Figure, ...]:
     """Return what the claim rests on, with its goals."""
     verdicts = [row[1] for row in rows]
     models, right, wrong = len(rows), verdicts.count("right"), verdicts.count("wrong")
-    good, traceback = right + verdicts.count(AS_MEANT), verdicts.count("traceback")
-    of_all = f"of {models}"
+    good, of_all = right + verdicts.count(AS_MEANT), f"of {models}"
     return (
         Figure.at_least("models", models, MIN_MODELS),
         Figure.at_least("right", right, GOAL * models, of_all, f"at least {GOAL:.0%}"),
         Figure.at_least("right, or refused as meant", good, models, of_all, "all"),
         Figure.exactly("wrong files", wrong),
-        Figure.exactly("tracebacks", traceback),
+        Figure.exactly("tracebacks", verdicts.count("traceback")),
     )
 
 

@@ -15,17 +15,7 @@ import numpy as np
 import onnx
 from damaged_files import RECIPES, Source, damage_all
 from labelled_problems import PROBLEMS, STREAMS, Trained
-from saved_files import (
-    FED_BACK,
-    LIMIT,
-    LIMITS,
-    REFERENCE,
-    TRUTH,
-    DamagedFile,
-    SavedProblem,
-    judged,
-    save_outputs,
-)
+from saved_files import FED_BACK, LIMIT, LIMITS, REFERENCE, TRUTH, DamagedFile, SavedProblem, judged, save_outputs
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems import problem_of

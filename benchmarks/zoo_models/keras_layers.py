@@ -118,8 +118,7 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     network(scaled(64)["x"], training=True)
     if name.startswith("VGG"):  # without norms, what differs between images fades from layer to layer
         head = network.layers[-1]
-        features = type(network)(network.input, head.input)(scaled(64)["x"]).numpy()
-        scores = features @ head.kernel.numpy()
+        scores = type(network)(network.input, head.input)(scaled(64)["x"]).numpy() @ head.kernel.numpy()
         head.kernel.assign(head.kernel / scores.std(0))
         head.bias.assign(-scores.mean(0) / scores.std(0))
     return keras_model(folder, network, scaled)

@@ -77,10 +77,8 @@ def _show_all_layers(network: Any) -> None:
     import torch
 
     for name, weight in network.named_parameters():
-        if name.endswith("layer_scale"):
-            torch.nn.init.ones_(weight)
-        elif name == "heads.head.weight":
-            torch.nn.init.normal_(weight, std=0.02)
+        if name.endswith("layer_scale") or name == "heads.head.weight":
+            torch.nn.init.normal_(weight)
 
 
 def _segmenter(name: str, folder: Path) -> ZooModel:
