@@ -25,7 +25,6 @@ from gauntlet.problems.output_evidence import InferredProblem, sums_to_one, with
 if TYPE_CHECKING:
     import onnx
 
-
 MAX_SAMPLES, MAX_BYTES = 32, 256 << 20
 """Of those that the model is run on, and of its outputs for them."""
 UNIT: dict[str, Any] = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}

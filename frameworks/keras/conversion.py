@@ -12,6 +12,7 @@ import onnx
 from frameworks.keras.model import from_network, functional
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.operator_support import unsupported_nodes
 
@@ -70,6 +71,14 @@ def require_convertible(network: Any, opset: int = 18) -> None:
             return
         proto, _ = tf2onnx.convert.from_keras(functional(network), opset=opset)
     require_converted(proto)
+
+
+def pad_as_tensorflow(proto: onnx.ModelProto) -> None:
+    """Pad transposed convolutions whose size tf2onnx does not know as TensorFlow does, in place: more at the end."""
+    for node in all_nodes(proto.graph):
+        names = {attribute.name for attribute in node.attribute}
+        if node.op_type == "ConvTranspose" and "output_shape" in names and "auto_pad" not in names:
+            node.attribute.append(onnx.helper.make_attribute("auto_pad", "SAME_UPPER"))
 
 
 def require_converted(proto: onnx.ModelProto) -> None:

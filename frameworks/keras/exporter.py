@@ -10,7 +10,7 @@ from pydantic import Field
 
 from frameworks.graph_interface import rename_tensors, set_shapes
 from frameworks.keras import files
-from frameworks.keras.conversion import converting, inlined_functions, require_converted
+from frameworks.keras.conversion import converting, inlined_functions, pad_as_tensorflow, require_converted
 from frameworks.keras.model import from_network, from_saved_model, functional, package_of
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
@@ -87,6 +87,7 @@ def apply_signature(proto: onnx.ModelProto, inputs: list[str], signature: Signat
         names |= dict(zip(outputs, expected, strict=True))
     rename_tensors(graph, names)
     require_converted(proto)
+    pad_as_tensorflow(proto)
     set_shapes(graph, (*signature.inputs, *signature.outputs))
     for value in graph.value_info:
         for index, axis in enumerate(value.type.tensor_type.shape.dim):

@@ -196,9 +196,8 @@ def measured(row: BenchmarkRow) -> str:
     """Return the numbers of a row as text."""
     if row.verdict == "reference":
         return f"{milliseconds(row.median_ms)}, the reference"
-    verdict = (
-        f", {row.verdict}" if row.stopped_as is None else ""
-    )  # which is slower than the reference, or than another
+    dropped = row.stopped_as is not None  # its verdict is then on the comparison with another candidate
+    verdict = "" if dropped else f", {row.verdict}"
     return f"{milliseconds(row.median_ms)}, {speedup_of(row)}{verdict}"
 
 

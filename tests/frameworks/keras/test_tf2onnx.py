@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
+from frameworks.keras.conversion import pad_as_tensorflow
 from frameworks.keras.exporter import SavedModel, Tf2Onnx
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.artifact import Artifact
@@ -33,7 +34,7 @@ Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
 
 
 def network() -> Any:
-    """Return what trips exporters: constants of a Normalization, batch norms, a depthwise step, a norm of one pixel."""
+    """Return what trips exporters: a Normalization, batch norms, a norm of one pixel, a transposed convolution."""
     keras = start_tensorflow()
     layers = keras.layers
     pixels = keras.Input((8, 8, 3), name="pixels")
@@ -44,7 +45,8 @@ def network() -> Any:
     pixel = layers.LayerNormalization()(layers.Conv2D(8, 4)(x))
     pixel = layers.Add()([layers.GlobalAveragePooling2D(keepdims=True)(x), pixel])
     gate = layers.Dense(8, activation="sigmoid")(pixel)
-    x = layers.GlobalAveragePooling2D()(layers.Multiply()([x, gate]))
+    x = layers.Conv2DTranspose(8, 3, 2, "same")(layers.Dense(8)(layers.Multiply()([x, gate])))
+    x = layers.GlobalAveragePooling2D()(x)
     model = keras.Model(pixels, layers.Dense(5, name="scores")(layers.Dropout(0.3)(x)))
     rng = np.random.default_rng(1)
     # No two alike: which of two equal constants tf2onnx keeps depends on where they lie in memory.
@@ -213,6 +215,7 @@ def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
     source, out = bring(KerasModel(model=model_file), {"pixels": PICTURES})
     leaky = tmp_path / "leaky.onnx"
     proto = leaky_export(model_file, leaky, path)
+    pad_as_tensorflow(proto)
     proto.graph.output[0].name = proto.graph.node[-1].output[0] = "scores"
     source.facts.signature.write(proto)
     onnx.save(proto, leaky)
