@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
@@ -105,11 +106,14 @@ def _mend_tf2onnx() -> None:
     """Teach tf2onnx 1 - Erf(x), which GELU is made of, and Exp(x) - 1, of which CELU is made.
 
     Its last step writes transposes of single pixels as reshapes; the next round then moves the other transposes past
-    them, and norms of single pixels average the wrong axis. ONNX Runtime needs no such step.
+    them, and norms of single pixels average the wrong axis. ONNX Runtime needs no such step. Its sets of nodes are put
+    in the order of their names, not of their places in memory, so that equal models become equal files.
     """
+    from tf2onnx.graph import Node
     from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 
     TransposeOptimizer.post_optimize_action = lambda self: None
+    Node.__hash__ = lambda self: crc32(self.name.encode())
     _register("Erfc", "Erf", one_first=True)
     _register("Expm1", "Exp", one_first=False)
 

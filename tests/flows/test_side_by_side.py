@@ -63,7 +63,7 @@ def test_report_is_the_same_as_without_workers(run: Run, home: Home) -> None:
     serial = run(quick_config(*CANDIDATES))
     assert serial.verdict == "passed", serial.reason
     for path in home.results.glob("*.json"):  # the candidates' stages run again
-        if json.loads(path.read_text())["stage"] not in ("data", "train", "evaluate", "export", "normalize"):
+        if json.loads(path.read_text())["report"]["stage"] not in ("data", "train", "evaluate", "export", "normalize"):
             path.unlink()
     parallel = run(quick_config(*CANDIDATES, "runner={kind: processes, workers: 2}"))
     assert parallel.run_id != serial.run_id
