@@ -191,7 +191,7 @@ def _walk(location: list[str | int]) -> tuple[type[BaseModel] | None, str]:
     key: list[str] = []
     leaf = False
     for part in location:
-        tagged = [o for o in options if o.model_fields["kind"].default == part] if len(options) > 1 else []
+        tagged = [o for o in options if part in _kinds(o) and (len(options) > 1 or part not in o.model_fields)]
         if tagged:
             model, options = tagged[0], []
             continue
@@ -205,3 +205,8 @@ def _walk(location: list[str | int]) -> tuple[type[BaseModel] | None, str]:
         leaf = field is not None and not options and typing.get_origin(field.annotation) is not dict
         model = options[0] if len(options) == 1 else model if not options and field is None else None
     return model, ".".join(key)
+
+
+def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return the values of a model's field `kind`, which are its tags in a union; none without such a field."""
+    return typing.get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()

@@ -196,8 +196,7 @@ def measured(row: BenchmarkRow) -> str:
     """Return the numbers of a row as text."""
     if row.verdict == "reference":
         return f"{milliseconds(row.median_ms)}, the reference"
-    dropped = row.stopped_as is not None  # its verdict is then on the comparison with another candidate
-    verdict = "" if dropped else f", {row.verdict}"
+    verdict = "" if row.stopped_as else f", {row.verdict}"  # of a dropped one, it is on another comparison
     return f"{milliseconds(row.median_ms)}, {speedup_of(row)}{verdict}"
 
 

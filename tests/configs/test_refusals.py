@@ -136,6 +136,7 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
         ({"data": {"kind": "arrays"}}, "data.path: field required"),
         ({"runner": {"kind": "cluster"}}, "runner.kind: cluster (allowed: 'threads', 'processes'"),
         ({"runner": {"workers": 0}}, "runner.workers: 0: input should be greater than or equal to 1"),
+        ({"runner": {"kind": "processes", "workers": 0}}, "runner.workers: 0: input should be greater than or"),
         ({"train": 5}, "train: 5: input should be"),
         ({"benchmark": {"deploy_targets": "x"}}, "benchmark.deploy_targets: 'x': write auto, or a list of names"),
         ({"benchmark": {"deploy_targets": ["auto"]}}, "deploy_targets: unknown target 'auto'"),
