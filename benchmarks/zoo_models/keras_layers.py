@@ -10,7 +10,7 @@ import numpy as np
 
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import NamedArrays
-from zoo_models.zoo_model import ZooModel, floats, with_samples
+from zoo_models.zoo_model import AMPLIFIED, ZooModel, floats, with_samples
 
 LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "conv1d": ((12, 4), lambda k: [k.Conv1D(6, 3, padding="causal"), k.MaxPooling1D(2), k.Flatten(), k.Dense(3)]),
@@ -121,7 +121,7 @@ def _classifier(name: str, folder: Path) -> ZooModel:
         scores = type(network)(network.input, head.input)(scaled(64)["x"]).numpy() @ head.kernel.numpy()
         head.kernel.assign(head.kernel / scores.std(0))
         head.bias.assign(-scores.mean(0) / scores.std(0))
-    return keras_model(folder, network, scaled)
+    return replace(keras_model(folder, network, scaled), refusal=AMPLIFIED)
 
 
 def _u_net(folder: Path) -> ZooModel:

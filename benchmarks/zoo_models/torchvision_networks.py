@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo_models.torch_networks import computed_by, program
-from zoo_models.zoo_model import ZooModel, floats, run_file, with_samples
+from zoo_models.zoo_model import AMPLIFIED, ZooModel, floats, run_file, with_samples
 
 CLASSIFIERS = {
     "alexnet": 64, "inception_v3": 75, "maxvit_t": 224, "mobilenet_v2": 64, "mobilenet_v3_small": 48, "googlenet": 64,
@@ -38,8 +38,6 @@ DETECTORS = (
     "maskrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2", "ssd300_vgg16",
     "ssdlite320_mobilenet_v3_large",
 )  # fmt: skip
-AMPLIFIED = "which is rounding"
-"""Why random weights may be refused: rounding decides which regions stay, or grows from layer to layer."""
 AUXILIARY = {"aux_logits": False, "init_weights": True}
 ARGUMENTS: dict[str, dict[str, Any]] = {"googlenet": AUXILIARY, "inception_v3": AUXILIARY}
 ARGUMENTS |= {name: {"image_size": side} for name, side in CLASSIFIERS.items() if name.startswith("vit")}

@@ -13,6 +13,8 @@ from gauntlet.core.arrays import Array, NamedArrays
 SAMPLES, UNSEEN = 90, 20
 MISSING = ("--set", "overrides=[{check: data.non_finite_values, reason: NaN is a missing value}]")
 """Words for a model that takes NaN, as the refusal of them says."""
+AMPLIFIED = "which is rounding"
+"""Why random weights may be refused: rounding decides which regions stay, or grows from layer to layer."""
 Outputs = Callable[[NamedArrays], Sequence[Any]]
 
 
