@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from frameworks.jax.brought_function import JaxModel
 from frameworks.jax.classifier_training import FlaxTraining
-from frameworks.jax.function import JaxModel
 from frameworks.jax.jax2onnx import Jax2Onnx
 from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework

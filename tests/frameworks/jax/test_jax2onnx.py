@@ -13,8 +13,8 @@ import pytest
 from framework_models import SIZE
 
 from frameworks.jax import function as jax_function
+from frameworks.jax.brought_function import JaxModel
 from frameworks.jax.classifier_training import FlaxTraining
-from frameworks.jax.function import JaxModel
 from frameworks.jax.jax2onnx import Jax2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError

@@ -45,7 +45,6 @@ def network() -> Any:
     x = layers.GlobalAveragePooling2D()(layers.Multiply()([x, gate]))
     model = keras.Model(pixels, layers.Dense(5, name="scores")(layers.Dropout(0.3)(x)))
     rng = np.random.default_rng(1)
-    # No two alike: which of two equal constants tf2onnx keeps depends on where they lie in memory.
     model.set_weights([w * rng.uniform(0.5, 1.5, w.shape) + rng.uniform(0, 0.1, w.shape) for w in model.get_weights()])
     return model
 

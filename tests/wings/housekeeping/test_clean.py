@@ -10,7 +10,7 @@ from flows.record.home import Home
 from flows.record.locks import locked
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.run_report import RunReport
-from wings.housekeeping.clean_command import plan_cleanup
+from wings.housekeeping.cleanup import plan_cleanup
 
 
 @pytest.fixture

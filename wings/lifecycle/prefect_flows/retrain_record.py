@@ -16,7 +16,8 @@ from flows.record.locks import locked
 from flows.tracking.sender import PARENT, Sender
 from gauntlet.core.artifact import fsync, sha256_of, write_atomically
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests
-from wings.lifecycle.library.promotion.retrain_facts import RetrainResult, RetrainTask, render_retraining
+from wings.lifecycle.library.promotion.retrain_facts import RetrainResult, RetrainTask
+from wings.lifecycle.library.promotion.retrain_page import render_retraining
 
 TASK, RESULT, PAGE = "task.json", "retrain.json", "retrain.html"
 TRAIN, TEST = "train.npz", "test.npz"

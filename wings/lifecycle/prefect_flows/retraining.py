@@ -11,16 +11,13 @@ from pathlib import Path
 import httpx
 from prefect import flow
 
-from configs.frameworks import trainings
-from configs.loader import validated
 from configs.schema import PipelineConfig
 from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
-from gauntlet.bundle.bundle import REPORT, Bundle
-from gauntlet.bundle.loading import refusals
-from gauntlet.core.errors import ConfigError, GateFailed, without_password
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.errors import GateFailed, without_password
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from wings.lifecycle.library.log_reader import RequestLogReader
@@ -37,8 +34,8 @@ from wings.lifecycle.prefect_flows.retrain_record import (
     retrain_records,
 )
 from wings.lifecycle.registry.bundle_cache import ResolvedBundle, registry_of, resolve
+from wings.lifecycle.registry.champion_config import champion_config
 from wings.lifecycle.registry.model_registry import RegistryError
-from wings.lifecycle.registry.origin import report_in
 from wings.lifecycle.registry.transaction import transaction
 
 log = logging.getLogger("gauntlet")
@@ -245,30 +242,3 @@ def _publish(result: RetrainResult, page: Path) -> None:
     """Show the result on the page of the flow run."""
     text = f"**{result.outcome.capitalize()}**: {escape(result.reason)}\n\nPage: `{page}`"
     show_decision("retraining", text, result.checks)
-
-
-def champion_config(champion: ResolvedBundle) -> PipelineConfig:
-    """Return the configuration of the run that made a champion.
-
-    Raises:
-        ConfigError: when there is none that may be used and could train, or its model is no classifier.
-    """
-    bundle = Bundle.open(champion.folder)
-    report, who = report_in(bundle), f"{champion.name}: its champion, version {champion.version},"
-    for problem in refusals(bundle):
-        raise ConfigError(f"{who} may not be trained again: {problem}")
-    if report is None or not report.config:
-        fix = "Fix: promote a run of a configuration that trains: gauntlet run CONFIG, then gauntlet promote RUN"
-        raise ConfigError(f"{who} has no configuration in its {REPORT}, so it cannot be trained again. {fix}")
-    config = validated(Path(f"{champion.name}@champion/{REPORT}"), dict(report.config))
-    if not config.train.from_scratch:
-        trained = ", ".join(kind for kind, training in trainings().items() if training.from_scratch)
-        raise ConfigError(
-            f"{who} was brought as it is (train.kind {config.train.kind}): its run has nothing to train. Needed: a run "
-            f"that trains (train.kind {trained}). Fix: train it where it came from, bring it with gauntlet run, and "
-            "promote that run"
-        )
-    if bundle.contract.signature.task != "classification" or not bundle.contract.signature.labels:
-        task = bundle.contract.signature.task
-        raise ConfigError(f"{who} is a model for {task}; only classifiers with named classes take labels as feedback")
-    return config

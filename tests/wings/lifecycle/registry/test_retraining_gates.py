@@ -29,8 +29,8 @@ from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel
 from wings.lifecycle.prefect_flows import retraining
 from wings.lifecycle.prefect_flows.promotion import promote as promotion_flow
 from wings.lifecycle.prefect_flows.retrain_record import RetrainRecords
-from wings.lifecycle.prefect_flows.retraining import champion_config
 from wings.lifecycle.registry.bundle_cache import resolve
+from wings.lifecycle.registry.champion_config import champion_config
 from wings.lifecycle.registry.model_registry import ModelRegistry, RegistryError
 from wings.lifecycle.registry.promote import PromotionRequest, promote
 
