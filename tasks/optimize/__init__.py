@@ -130,7 +130,7 @@ def _fingerprint(path: Path, sha256: str) -> str | None:
 def _nothing_to_gain(workspace: Workspace, model: Artifact, kept: Artifact, passes: tuple[PassFacts, ...]) -> str:
     """Return why a file does the same work as the model before the passes; empty where it may not."""
     if passes and all(p.outcome == "unchanged" for p in passes):
-        reasons = [p.reason for p in passes if p.reason]
+        reasons = dict.fromkeys(p.reason for p in passes if p.reason)  # all passes may have the same one
         return "; ".join(["nothing to gain here: no pass changes the graph", *reasons])
     if passes and not any(p.outcome == "accepted" for p in passes):
         return ""

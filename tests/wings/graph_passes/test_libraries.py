@@ -241,3 +241,17 @@ def test_model_without_attention_is_left_alone_with_the_reason(subject) -> None:
     report = optimize(TransformerFusions(), subject.out, model=subject.model, golden=subject.golden)
     assert report.facts.passes[0].outcome == "unchanged"
     assert "no pass changes the graph; the graph has no attention" in report.facts.nothing_to_gain
+
+
+def test_reason_that_all_passes_share_is_told_once(workspace: Callable[..., Workspace]) -> None:
+    out, values = workspace(), np.ones((8, 4), np.float32)
+    proto = onnx_text.model(
+        'g (float[n,4] x) => (float[n,4] z) { z = ai.onnx.ml.Normalizer <norm = "L1"> (x) }', domains={"ai.onnx.ml": 3}
+    )
+    Signature(inputs=(), outputs=()).write(proto)
+    onnx.save(proto, out.folder / "model.onnx")
+    Golden({"real": GoldenCase({"x": values}, {"z": values / 4})}, {}).save(out.folder / "golden.npz")
+    model, golden = (out.store_file(out.folder / name) for name in ("model.onnx", "golden.npz"))
+    facts = optimize(Chain(passes=(OnnxSlim(), OnnxSim())), out, model=model, golden=golden).facts
+    assert len(facts.passes) == 2
+    assert facts.nothing_to_gain == "nothing to gain here: no pass changes the graph; all operators are of ai.onnx.ml"
