@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -110,12 +111,36 @@ def _mend_tf2onnx() -> None:
     in the order of their names, not of their places in memory, so that equal models become equal files.
     """
     from tf2onnx.graph import Node
+    from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
     from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 
     TransposeOptimizer.post_optimize_action = lambda self: None
     Node.__hash__ = lambda self: crc32(self.name.encode())
+    Node.__deepcopy__ = _copy_node
+    GraphOptimizerBase.optimize = _optimize
     _register("Erfc", "Erf", one_first=True)
     _register("Expm1", "Exp", one_first=False)
+
+
+def _copy_node(node: Any, memo: dict[int, Any]) -> Any:
+    """Return a copy of a node of tf2onnx, which copies the graph before each of its steps; weights are shared."""
+    memo[id(node)] = copy = object.__new__(type(node))
+    copy._op = onnx.NodeProto(name=node.name, op_type=node.type, domain=node.domain or None)
+    copy._attr = dict(node.attr)
+    rest = {name: value for name, value in vars(node).items() if name not in ("_op", "_attr")}
+    vars(copy).update(deepcopy(rest, memo))
+    return copy
+
+
+def _optimize(self: Any, graph: Any, iteration: int) -> Any:
+    """Take one step of tf2onnx's optimization without writing all weights anew, into memory that stays occupied."""
+    self.opt_iteration = iteration
+    graph = self._optimize(graph)
+    for node in graph.get_nodes():
+        if node.get_body_graphs():
+            node.update_proto()
+    graph.delete_unused_nodes(graph.outputs)
+    return graph
 
 
 def _register(operator: str, function: str, *, one_first: bool) -> None:
