@@ -109,7 +109,7 @@ def _detector(name: str, folder: Path) -> ZooModel:
 
     draw = lambda count: {"image": np.random.default_rng(1).random((count, 3, side, side), np.float32)}  # noqa: E731
     made = with_samples(path, draw, lambda samples: run_file(path, samples), words=())
-    return replace(made, refusal=AMPLIFIED if has_regions else "")
+    return replace(made, refusal=AMPLIFIED if has_regions or "retinanet" in name else "")
 
 
 def vision() -> dict[str, Callable[[Path], ZooModel]]:

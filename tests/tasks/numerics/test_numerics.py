@@ -1,7 +1,9 @@
 """The gate on the numbers: what computes something else fails; limits follow each output's range and rounding."""
 
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +20,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.metrics.output_comparison import Tolerances, output_difference
 from tasks.numerics import NumericsConfig, NumericsFacts, numerics
+from tasks.numerics.amplified_rounding import amplified_rounding
 
 Compare = Callable[..., Report[NumericsFacts]]
 Keep = Callable[..., tuple[Workspace, Artifact]]
@@ -270,6 +273,17 @@ def test_error_that_the_network_makes_of_rounding_passes_and_the_limit_says_so(k
     assert check.passed
     assert 1e-4 < check.value < check.limit <= 1e-3
     assert "the last digits of the weights alone change 'y' by" in check.detail
+
+
+def test_rounding_is_what_changes_most_in_several_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, path = np.random.default_rng(0), tmp_path / "model.onnx"
+    a, step = generator.normal(size=(2, 16, 4))
+    onnx.save(onnx_text.model(NETWORK, {"a": a, "b": a - 3e-4 * step, "offset": np.zeros(4), "scale": 100.0}), path)
+    case, changes = GoldenCase({"x": generator.normal(size=(32, 16)).astype(np.float32)}, {}), list[float]()
+    for draws in (1, 3):
+        monkeypatch.setattr(sys.modules[amplified_rounding.__module__], "DRAWS", draws)
+        changes.append(amplified_rounding(path, {"real": case}, Tolerances())["y"])
+    assert 1e-4 < changes[0] < changes[1]
 
 
 @pytest.mark.parametrize(
