@@ -98,6 +98,7 @@ def _detector(name: str, folder: Path) -> ZooModel:
     torch.manual_seed(0)
     side = 64
     sizes = {} if name.startswith("ssd") else {"min_size": side, "max_size": side}
+    sizes |= {"box_detections_per_img": 8} if name.startswith(("keypointrcnn", "maskrcnn")) else {}
     network = get_model(name, weights=None, weights_backbone=None, num_classes=5, **sizes).eval()
     if has_regions := hasattr(network, "roi_heads"):
         _normalize(network.backbone, 64)
