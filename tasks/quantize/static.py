@@ -24,7 +24,7 @@ from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
-PRODUCTS_AND_SUMS = ["Conv", "ConvTranspose", "Gemm", "MatMul", "Add"]
+PRODUCTS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8, "u16": QuantType.QUInt16}
 
 
@@ -86,8 +86,7 @@ class StaticInt8(Recipe):
     ) -> LeftOut:
         """Quantize `prepared`, which has the nodes `float_nodes`, to `target`; return the nodes it had to leave out.
 
-        Raises:
-            StageError: without ranges, or when ONNX Runtime's quantizer fails.
+        Raises StageError without ranges, or when ONNX Runtime's quantizer fails.
         """
         if prepared is None or ranges is None:
             reason = "the calibration failed, or the data has no split 'calibration'"
@@ -104,7 +103,9 @@ class StaticInt8(Recipe):
     def _write(
         self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], proto: onnx.ModelProto
     ) -> None:
-        input_only_ops = PRODUCTS_AND_SUMS if self.qdq_placement == "inputs" else []
+        convolutions = ["Conv" in node.op_type for node in proto.graph.node if node.op_type in PRODUCTS]
+        sums = ["Add"] if 2 * sum(convolutions) > len(convolutions) else []  # those of a transformer carry its outliers
+        input_only_ops = [*PRODUCTS, *sums] if self.qdq_placement == "inputs" else []
         old = opset_versions(proto).get("ai.onnx", 0) < PER_CHANNEL_OPSET  # of Q/DQ operators for all channels alone
         exact = self.reduce_range and self.weights == "s8" and self.format == "qdq"
         scales = scales_without_overflow(proto.graph, per_channel=self.per_channel) if exact else {}
@@ -194,14 +195,12 @@ def _largest(node: onnx.NodeProto, weights: Array) -> Array:
     if node.op_type == "Conv":
         rows = np.moveaxis(weights, 1, -1).reshape(len(weights), -1).T
         if weights.shape[1] == 1 and _attribute(node, "group", 1) == len(weights):  # depthwise
-            alone: Array = np.abs(rows).max(axis=0)
-            return alone
+            return np.asarray(np.abs(rows).max(axis=0))
     else:
         rows = weights.T if _attribute(node, "transB", 0) else weights
     pairs = np.concatenate([rows, np.zeros_like(rows[: len(rows) % 2])])
     high, low = (np.maximum(sign * pairs, 0) for sign in (1, -1))
-    largest: Array = np.maximum((high[0::2] + high[1::2]).max(axis=0), (low[0::2] + low[1::2]).max(axis=0))
-    return largest
+    return np.asarray(np.maximum((high[0::2] + high[1::2]).max(axis=0), (low[0::2] + low[1::2]).max(axis=0)))
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:

@@ -18,23 +18,18 @@ from wings.repair.trial import Evaluator, Nodes, Trial
 
 UNSEEN_LOSS_DB = 3.0
 """Added to the SQNR of a model that its gate rejected but that looks good enough on the images of the search."""
-
 RANKING_SHARE = 0.5  # share of the time for the ranking; units that are not ranked by then come last
 NEGLIGIBLE_DB = 25.0
 """A group of units whose noise is this far below that of all of them is not looked into."""
-
 MAX_GAP = 2
 """Units between two float ones that are left in float, too, where the result is not proven slower."""
-
-Stopped = Literal[
-    "found", "not faster", "not even in float", "evaluations used up", "time used up", "nothing to repair"
-]
-
-
 MAX_TRIALS = 4
 """Sets that are quantized, evaluated and raced."""
 SQNR_MARGIN_DB = 1.0
 """Added to the limit after a set falls short."""
+Stopped = Literal[
+    "found", "not faster", "not even in float", "evaluations used up", "time used up", "nothing to repair"
+]
 
 
 class SearchBudget(Frozen):

@@ -19,8 +19,9 @@ from wings.repair.quality import QualitySummary, ReferenceOutputs
 from wings.repair.switchable_model import SwitchableModel, Unit
 
 Nodes = frozenset[str]
-
 ROUNDS = 6
+RANKING_IMAGES, PREDICTION_IMAGES, MIN_PREDICTION_IMAGES = 4, 64, 16
+"""To rank the units on, and to predict a set's quality on: at most, and at least where the network is slow."""
 
 
 class Speed(Frozen):
@@ -39,10 +40,6 @@ class Trial(Frozen):
     quality: QualitySummary
     good: bool = Field(description="within the limits of the accuracy gate, on the images of the search")
     speed: Speed | None = Field(description="None if it was not good and therefore not raced")
-
-
-RANKING_IMAGES, PREDICTION_IMAGES, MIN_PREDICTION_IMAGES = 4, 64, 16
-"""To rank the units on, and to predict a set's quality on: at most, and at least where the network is slow."""
 
 
 @dataclass

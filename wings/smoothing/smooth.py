@@ -3,8 +3,7 @@
 A few channels of a transformer are many times larger than the others, and take the range of an INT8 activation for
 themselves. Dividing a channel by a factor where the normalization scales it, and multiplying the weights that read it,
 changes nothing in float: Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
-Language Models", ICML 2023. How far the difficulty moves is chosen for each normalization, by the rounding error of
-its products.
+Language Models", ICML 2023. How far it moves is chosen for each normalization, by its products' rounding error.
 """
 
 import logging
@@ -41,22 +40,18 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _Norm:
-    """A normalization by its output, and the products that read it."""
+    """A normalization by its output, the products that read it, and the residual sums."""
 
     output: str
     places: tuple[tuple[onnx.NodeProto, int], ...]
     products: tuple[onnx.NodeProto, ...]
+    sums: tuple[onnx.NodeProto, ...]
 
 
 def smooth_inputs(prepared: Path, samples: NamedArrays) -> int:
-    """Smooth a float model in its file, where its INT8 products gain; nodes and their names stay.
+    """Smooth a float model in its file, where its INT8 products gain; return how many normalizations are smoothed.
 
-    Args:
-        prepared: the model that is changed.
-        samples: arrays of shape (n, ...) by input, such as the calibration split.
-
-    Returns:
-        How many normalizations are smoothed.
+    Nodes and their names stay, and sums read copies of some. `samples` are arrays of shape (n, ...) by input.
     """
     if is_large_file(prepared):
         return 0
@@ -87,12 +82,11 @@ def _smooth(proto: onnx.ModelProto, norms: Sequence[_Norm], samples: NamedArrays
             _scale(proto.graph, stored, norm, factors)
             count += 1
     after = batched_inference(open_session(proto.SerializeToString()), samples).run(BATCH)
-    same = worst_noise_db([*after.values()], [*before.values()]) >= SAME_DB
-    return count if same else 0
+    return count if worst_noise_db([*after.values()], [*before.values()]) >= SAME_DB else 0
 
 
 def _norms(graph: onnx.GraphProto) -> Iterator[_Norm]:
-    """Yield normalizations with stored vectors whose output is read by products with stored weights alone."""
+    """Yield normalizations with stored vectors whose output only products with stored weights and sums read."""
     public = {value.name for value in (*graph.input, *graph.output)}
     stored = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in public}
     made_by, read_by = dict[str, onnx.NodeProto](), dict[str, list[onnx.NodeProto]]()
@@ -100,11 +94,12 @@ def _norms(graph: onnx.GraphProto) -> Iterator[_Norm]:
         made_by |= dict.fromkeys(node.output, node)
         for name in node.input:
             read_by.setdefault(name, []).append(node)
-    for output, products in read_by.items():
+    for output, readers in read_by.items():
+        sums, products = ([node for node in readers if (node.op_type == "Add") == is_sum] for is_sum in (True, False))
         places = _places(output, stored, made_by, read_by) if output in made_by and output not in public else []
         sizes = {int(np.prod(stored[node.input[place]].dims)) for node, place in places}
-        if len(sizes) == 1 and all(_is_product(product, output, stored, *sizes) for product in products):
-            yield _Norm(output, tuple(places), tuple(products))
+        if len(sizes) == 1 and products and all(_is_product(each, output, stored, *sizes) for each in products):
+            yield _Norm(output, tuple(places), tuple(products), tuple(sums))
 
 
 def _places(
@@ -148,8 +143,7 @@ def _by_input(node: onnx.NodeProto, weights: Floats) -> Floats:
 
 def _rows(proto: onnx.ModelProto, tensors: Sequence[str], samples: NamedArrays) -> dict[str, Floats]:
     """Return rows of these tensors of shape (rows, channels): the extremes of each channel, then drawn ones."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(proto)
+    whole = onnx.ModelProto.FromString(proto.SerializeToString())
     whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors)
     outputs = batched_inference(open_session(whole.SerializeToString(), level="basic"), samples).run(BATCH)
     drawn, rows = np.random.default_rng(0), dict[str, Floats]()
@@ -193,6 +187,8 @@ def _error(rows: Floats, weights: Sequence[Floats], factors: Floats) -> float:
 
 def _scale(graph: onnx.GraphProto, stored: Stored, norm: _Norm, factors: Floats) -> None:
     """Divide a normalization's vectors by the factors, and multiply the weights behind it; others keep theirs."""
+    if norm.sums:
+        _let_sums_read_a_copy(graph, norm)
     for node, place in norm.places:
         vector = numpy_helper.to_array(stored[node.input[place]])
         node.input[place] = _store(graph, stored, node.input[place], vector / factors)
@@ -200,6 +196,19 @@ def _scale(graph: onnx.GraphProto, stored: Stored, norm: _Norm, factors: Floats)
         weights = numpy_helper.to_array(stored[product.input[1]])
         rows = factors if _by_input(product, weights) is not weights else factors[:, None]
         product.input[1] = _store(graph, stored, product.input[1], weights * rows)
+
+
+def _let_sums_read_a_copy(graph: onnx.GraphProto, norm: _Norm) -> None:
+    """Repeat the nodes that scale and shift for the sums: cheaper than to scale back, and not rounded twice."""
+    taken, copies = {n for node in graph.node for n in (node.name, *node.input, *node.output)}, dict[str, str]()
+    for output, node in {node.output[0]: node for node, _ in norm.places}.items():
+        copies[output] = made = unused_name(f"{output}_sum", taken)
+        place = [*graph.node].index(node) + 1
+        graph.node.insert(place, node)
+        copy = graph.node[place]
+        copy.name, copy.input[:], copy.output[:] = made, [copies.get(name, name) for name in node.input], [made]
+    for each in norm.sums:
+        each.input[:] = [copies.get(name, name) for name in each.input]
 
 
 def _store(graph: onnx.GraphProto, stored: Stored, name: str, values: Array) -> str:

@@ -10,9 +10,10 @@ import onnx
 import onnx_text
 import pretrained_models
 import pytest
-from calibrated_recipes import calibrated, quantized
+from calibrated_recipes import calibrated, images, network, quantized
 from onnx import TensorProto
 from pydantic import ValidationError
+from transformer_models import encoder, tokens
 
 from gauntlet.calibration.methods import Entropy, Percentile
 from gauntlet.calibration.ranges import Ranges
@@ -54,12 +55,9 @@ def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
     assert [
         r.name for r in (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8"))
     ] == expected
+    method = Percentile(percentile=99.9)
     everything = StaticInt8(
-        format="qoperator",
-        per_channel=False,
-        calibration_method=Percentile(percentile=99.9),
-        symmetric=True,
-        reduce_range=True,
+        format="qoperator", per_channel=False, calibration_method=method, symmetric=True, reduce_range=True
     )
     assert everything.name == "static-u8s8-qoperator-per-tensor-percentile99.9-symmetric-no-overflow"
     assert DynamicInt8(op_types="matmul", reduce_range=True).name == "dynamic-u8-matmul-7bit"
@@ -102,11 +100,22 @@ def test_quantize_keeps_structure_answers_and_signature_when_a_recipe_is_applied
 def kinds_of(out: Workspace, report: Report[Any]) -> tuple[onnx.ModelProto, set[int], list[str]]:
     """Return the quantized model, its weights' types, and its operators."""
     proto = onnx.load(out.path(report.artifacts["model"]))
-    return (
-        proto,
-        {t.data_type for t in proto.graph.initializer if len(t.dims) > 1},
-        [n.op_type for n in proto.graph.node],
-    )
+    types = {t.data_type for t in proto.graph.initializer if len(t.dims) > 1}
+    return proto, types, [n.op_type for n in proto.graph.node]
+
+
+def test_sums_of_a_transformer_stay_in_float(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
+    """They have outlying channels, and OpenVINO 2026.4 refuses a file in which they are rounded."""
+    out, path, samples = workspace(), tmp_path / "model.onnx", tmp_path / "samples.npz"
+    for proto, arrays in ((encoder(), tokens()), (onnx.load(network(path)), images())):
+        signature_from_graph(proto).write(proto)
+        onnx.save(proto, path)
+        np.savez(samples, allow_pickle=False, **{proto.graph.input[0].name: arrays})
+        model, split = out.store_file(path), out.store_file(samples)
+        made, _, _ = kinds_of(out, quantized(StaticInt8(qdq_placement="inputs"), out, model, split, split))
+        rounded = {n.output[0] for n in made.graph.node if n.op_type == "DequantizeLinear"}
+        readers = {n.op_type for n in made.graph.node if rounded.intersection(n.input)}
+        assert ("Add" in readers) == (proto.graph.name == "network")
 
 
 def test_each_field_of_a_recipe_shows_in_the_model(
@@ -136,11 +145,9 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     assert max(np.abs(w).max() for w in weights) > 64
     even, _, _ = apply(StaticInt8(activations="s8", symmetric=True))
     zeros = [t for t in even.graph.initializer if t.data_type == TensorProto.INT8 and not t.dims]
-    assert zeros
-    assert all(onnx.numpy_helper.to_array(t) == 0 for t in zeros)
+    assert {int(onnx.numpy_helper.to_array(t)) for t in zeros} == {0}
     operators = apply(DynamicInt8(op_types="matmul"))[2]
-    assert "ConvInteger" not in operators
-    assert "MatMulInteger" in operators
+    assert {"ConvInteger", "MatMulInteger"}.intersection(operators) == {"MatMulInteger"}
     columns, _, _ = apply(DynamicInt8(op_types="matmul", per_channel=True))
     scales = [t for t in columns.graph.initializer if t.name.endswith("_scale")]
     assert [list(t.dims) for t in scales] == [[10]]  # one for each class
@@ -204,17 +211,14 @@ def test_accuracy_gate_fails_when_calibration_saw_only_zeros(trained, workspace:
 def test_static_recipe_raises_a_stage_error_when_there_are_no_ranges(
     trained, workspace: Callable[..., Workspace], ranges: dict[str, Artifact]
 ) -> None:
-    with pytest.raises(
-        StageError, match="static-u8s8: static quantization needs activation ranges; the calibration failed, or"
-    ):
+    recipe, missing = (
+        StaticInt8(calibration_method=Percentile(percentile=99)),
+        "needs activation ranges; the calibration",
+    )
+    with pytest.raises(StageError, match=f"static-u8s8: static quantization {missing} failed, or"):
         quantize(StaticInt8(), workspace(trained.store), model=trained.model)
     with pytest.raises(StageError, match=r"no ranges of method .percentile99.; available: entropy, minmax, "):
-        quantize(
-            StaticInt8(calibration_method=Percentile(percentile=99)),
-            workspace(trained.store),
-            model=trained.model,
-            **ranges,
-        )
+        quantize(recipe, workspace(trained.store), model=trained.model, **ranges)
 
 
 @pytest.mark.parametrize("recipe", [StaticInt8(), DynamicInt8(), Float16()], ids=lambda r: r.name)

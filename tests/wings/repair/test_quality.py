@@ -21,14 +21,8 @@ EYE = np.eye(3)
 
 def write(path: Path, weights: np.ndarray) -> Path:
     """Write a model of two outputs: scores, and the inputs' opposites."""
-    text = """
-        two_outputs (float[n,3] x) => (float[n,3] scores, float[n,3] other)
-        <float[3,3] w>
-        {
-            scores = MatMul(x, w)
-            other = Neg(x)
-        }
-    """
+    text = """two_outputs (float[n,3] x) => (float[n,3] scores, float[n,3] other) <float[3,3] w>
+        { scores = MatMul(x, w) other = Neg(x) }"""
     proto = onnx_text.model(text, {"w": weights}, opset=17)
     signature_from_graph(proto).write(proto)
     onnx.save(proto, path)

@@ -34,12 +34,8 @@ def test_search_finds_exactly_the_nodes_that_matter(ranking: list[Unit], data: s
 
 
 @given(ranking=RANKING)
-def test_search_says_so_when_no_set_is_good(ranking: list[Unit]) -> None:
+def test_search_says_when_no_set_is_good_and_takes_the_costliest_node_when_any_is(ranking: list[Unit]) -> None:
     assert smallest_sufficient_set(ranking, lambda nodes: False) is None
-
-
-@given(ranking=RANKING)
-def test_search_leaves_the_costliest_node_in_float_when_any_would_do(ranking: list[Unit]) -> None:
     assert smallest_sufficient_set(ranking, lambda nodes: True) == set(ranking[0])
 
 

@@ -54,54 +54,71 @@ def outputs(model: Path, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.fixture
-def noise_db(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[float, int]]:
+def noise_db(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., tuple[float, int]]:
     """Return a function that says how near the static INT8 form of an encoder is, and what was smoothed."""
 
-    def run(proto: onnx.ModelProto) -> tuple[float, int]:
-        out, path = workspace(), tmp_path / "model.onnx"
+    def run(proto: onnx.ModelProto, recipe: StaticInt8 | None = None) -> tuple[float, int]:
+        out, path, name = workspace(), tmp_path / "model.onnx", proto.graph.input[0].name
         signature_from_graph(proto).write(proto)
         onnx.save(proto, path)
-        np.savez(tmp_path / "calibration.npz", tokens=tokens(48))
-        np.savez(tmp_path / "test.npz", tokens=tokens(2, seed=3))
+        np.savez(tmp_path / "calibration.npz", allow_pickle=False, **{name: tokens(48)})
+        np.savez(tmp_path / "test.npz", allow_pickle=False, **{name: tokens(2, seed=3)})
         model, *splits = (out.store_file(tmp_path / f) for f in ("model.onnx", "calibration.npz", "test.npz"))
         ready = calibrated(out, model, *splits)
-        made = quantize(StaticInt8(), out, model=model, **ready.artifacts).artifacts["model"]
+        made = quantize(recipe or StaticInt8(), out, model=model, **ready.artifacts).artifacts["model"]
         unseen = tokens(48, seed=2)
         return worst_noise_db(outputs(out.path(made), unseen), outputs(out.path(model), unseen)), ready.facts.smoothed
 
     return run
 
 
-def test_encoder_with_outlying_channels_is_as_exact_as_one_without(noise_db) -> None:
+def test_encoder_with_outlying_channels_is_as_exact_as_one_without(noise_db, monkeypatch: pytest.MonkeyPatch) -> None:
     even, untouched = noise_db(encoder())
     outlying, smoothed = noise_db(with_outliers(encoder()))
     assert (untouched, smoothed) == (0, 4)  # two in each block; the last norm is averaged before its product
     assert outlying > even - 3
-
-
-def test_without_smoothing_outlying_channels_cost_many_decibels(noise_db, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wings.smoothing.smooth.STRENGTHS", ())
-    assert noise_db(with_outliers(encoder()))[0] < noise_db(encoder())[0] - 8
+    assert noise_db(with_outliers(encoder()))[0] < even - 8
 
 
-@pytest.mark.parametrize("proto", [with_outliers(encoder()), parted()], ids=["encoder", "parted"])
-def test_float_model_and_its_nodes_stay(proto: onnx.ModelProto, tmp_path: Path) -> None:
+SUM = "product = MatMul(shifted, w1) y = Add(product, shifted)"
+"""A residual sum reads the norm as well, as in BERT."""
+
+
+def test_product_gains_when_a_sum_reads_the_norm_as_well(noise_db, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, recipe = parted(SUM, "float[n,5,32] y, float[n,5,32] product"), StaticInt8(qdq_placement="inputs")
+    outlying, smoothed = noise_db(proto, recipe)
+    monkeypatch.setattr("wings.smoothing.smooth.STRENGTHS", ())
+    assert (smoothed, noise_db(proto, recipe)[1]) == (1, 0)
+    assert outlying > noise_db(proto, recipe)[0] + 8
+
+
+@pytest.mark.parametrize(
+    ("proto", "kept"),
+    [
+        (with_outliers(encoder()), set()),
+        (parted(), set()),
+        (parted("other = MatMul(x, w1) y0 = MatMul(shifted, w1) y = Add(y0, other)"), {"w1"}),  # of another product
+        (parted(SUM), {"gain", "shift"}),
+    ],
+)
+def test_float_model_and_its_nodes_stay(proto: onnx.ModelProto, kept: set[str], tmp_path: Path) -> None:
     path, x = tmp_path / "model.onnx", tokens(8)
     onnx.save(proto, path)
     before = outputs(path, x)
     assert smooth_inputs(path, {proto.graph.input[0].name: tokens()}) > 0
     assert worst_noise_db(outputs(path, x), before) > 90
     after = onnx.load(path)
-    assert [(n.name, n.op_type, *n.output) for n in after.graph.node] == [
-        (n.name, n.op_type, *n.output) for n in proto.graph.node
-    ]
-    assert len(after.graph.initializer) == len(proto.graph.initializer)
+    stays = [(n.name, n.op_type, *n.output) for n in after.graph.node if not n.output[0].endswith("_sum")]
+    assert stays == [(n.name, n.op_type, *n.output) for n in proto.graph.node]
+    assert len(after.graph.initializer) == len(proto.graph.initializer) + len(kept)
+    assert kept <= {tensor.name for tensor in after.graph.initializer}
 
 
 @pytest.mark.parametrize(
     ("tail", "also"),
     [
-        ("product = MatMul(shifted, w1) y = Add(product, shifted)", ""),  # a sum reads it, too
+        ("half = Neg(shifted) product = MatMul(shifted, w1) y = Add(product, half)", ""),  # another node reads it, too
         ("y = MatMul(shifted, w1)", ", float[n,5,32] shifted"),  # so does the caller
         ("y = MatMul(shifted, w1)", ", float[n,5,32] scaled"),  # or reads what would be changed: outputs differ
         ("other = MatMul(shifted, w1) both = MatMul(other, w1) y = MatMul(both, shifted)", ""),  # and not on the left
@@ -114,11 +131,3 @@ def test_normalization_that_others_read_is_left_alone(tail: str, also: str, tmp_
     content = path.read_bytes()
     assert smooth_inputs(path, {"x": tokens()}) == 0
     assert path.read_bytes() == content
-
-
-def test_weights_that_another_product_reads_stay_for_it(tmp_path: Path) -> None:
-    proto, path = parted("other = MatMul(x, w1) y0 = MatMul(shifted, w1) y = Add(y0, other)"), tmp_path / "model.onnx"
-    onnx.save(proto, path)
-    before = outputs(path, tokens(8))
-    assert smooth_inputs(path, {"x": tokens()}) == 1
-    assert worst_noise_db(outputs(path, tokens(8)), before) > 90
