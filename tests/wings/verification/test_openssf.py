@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from wings.verification.library.keys import read_trusted
-from wings.verification.library.signing import SignatureResult, verify_signature
+from wings.verification.library.signing import SignatureResult, _document, verify_signature
 
 SIGNATURES = json.loads(Path(__file__).with_name("openssf-signatures.json").read_text())["signatures"]
 KEY = base64.b64decode(SIGNATURES["v1.0.1"]["verificationMaterial"]["publicKey"]["rawBytes"])
@@ -76,14 +76,11 @@ def issued(name: str, by: Issued | None, *extensions: x509.ExtensionType) -> Iss
 
 def signed_with(*chain: Issued) -> str:
     """Return the newest published statement, signed with the first certificate's key."""
-    document = json.loads(json.dumps(SIGNATURES["v1.1.0-certificate"]))
-    payload = base64.b64decode(document["dsseEnvelope"]["payload"])
+    payload = base64.b64decode(SIGNATURES["v1.1.0-certificate"]["dsseEnvelope"]["payload"])
     encoded = b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(payload), payload)
-    signature = chain[0][1].sign(encoded, ec.ECDSA(hashes.SHA256()))
-    document["dsseEnvelope"]["signatures"][0]["sig"] = base64.b64encode(signature).decode()
     ders = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode() for certificate, _ in chain]
-    document["verificationMaterial"] = {"x509CertificateChain": {"certificates": [{"rawBytes": der} for der in ders]}}
-    return json.dumps(document)
+    material = {"x509CertificateChain": {"certificates": [{"rawBytes": der} for der in ders]}}
+    return _document(material, payload, chain[0][1].sign(encoded, ec.ECDSA(hashes.SHA256())))
 
 
 def test_certificate_counts_only_for_signing_and_only_if_all_its_chain_leads_to_a_trusted_one(tmp_path: Path) -> None:

@@ -54,14 +54,13 @@ def pem(key: ec.EllipticCurvePublicKey) -> bytes:
 def certified_key(encoded: Sequence[bytes], trusted: bytes | None) -> ec.EllipticCurvePublicKey:
     """Return the key of the first certificate, in DER, if the others lead from it to one of the trusted, in PEM.
 
-    Without trusted ones, the last is the end. Nothing proves when a signature was made: as for OpenSSF's command,
-    certificates count that did when the first one began to. `ValueError` when one is not needed or not for its use.
+    Without trusted ones, the last is the end. When a signature was made is not proven: as for OpenSSF's command,
+    certificates count that did when the first began to. Issuers may lack usages. `ValueError` for a wrong use.
     """
     chain = [x509.load_der_x509_certificate(content) for content in encoded]
     ends = x509.load_pem_x509_certificates(trusted) if trusted else chain[-1:]
-    issuers, signers = ExtensionPolicy.webpki_defaults_ca(), ExtensionPolicy.permit_all()
-    issuers = issuers.may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, None)  # OpenSSL's roots have none
-    policies = PolicyBuilder().extension_policies(ca_policy=issuers, ee_policy=signers)
+    issuers = ExtensionPolicy.webpki_defaults_ca().may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, None)
+    policies = PolicyBuilder().extension_policies(ca_policy=issuers, ee_policy=ExtensionPolicy.permit_all())
     verifier = policies.store(Store(ends)).time(chain[0].not_valid_before_utc).build_client_verifier()
     try:
         path = verifier.verify(chain[0], chain[1:]).chain
