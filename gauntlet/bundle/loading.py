@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +9,12 @@ from pydantic import Field
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.trust import trusted
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.kinds import required
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
-
-TRUSTED_KEYS = "GAUNTLET_TRUSTED_KEYS"
-"""Environment variable: files of public keys, separated as in PATH; where it is set, only signed bundles are used."""
 
 
 def load_bundle(path: Path, *, threads: int | None = None, provider: str | None = None) -> Predictor:
@@ -37,19 +34,16 @@ def load_bundle(path: Path, *, threads: int | None = None, provider: str | None 
 
 
 def refusals(bundle: Bundle) -> Iterator[str]:
-    """Yield why a bundle may not be used: its damage, and a missing signature where `TRUSTED_KEYS` asks for one.
+    """Yield why a bundle may not be used: its damage, and a missing signature where the trust policy asks for one.
 
-    Raises:
-        ConfigError: when a trusted key cannot be read, or nothing that is installed verifies signatures.
+    `ConfigError` when the policy or a key cannot be read, or nothing that is installed verifies signatures.
     """
     yield from bundle.damage()
-    if trusted := os.environ.get(TRUSTED_KEYS, ""):
-        keys = [Path(key) for key in trusted.split(os.pathsep) if key]
-        verify = required("signature", "verify", TRUSTED_KEYS)
-        results = [result for key in keys for result in verify(bundle, key)]
-        if not any(result.trusted for result in results):
-            sign_it = "Sign it with: gauntlet bundle RUN --key KEY.pem"
-            yield f"no signature by a key of {TRUSTED_KEYS} ({trusted}). {sign_it}"
+    where, keys = trusted()
+    if where:
+        verify = required("signature", "verify", where)
+        if not any(result.trusted for key in keys for result in verify(bundle, key)):
+            yield f"no signature by a key of {where}. Sign it with: gauntlet bundle RUN --key KEY.pem"
 
 
 class GoldenDifference(Frozen):

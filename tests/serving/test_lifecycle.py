@@ -20,7 +20,7 @@ from server_process import ServerProcess, json_request, serving
 from flows.servers.local_servers import launch, stop, wait_until_up
 from flows.servers.ports import Port
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
-from gauntlet.bundle.loading import TRUSTED_KEYS
+from gauntlet.bundle.trust import TRUSTED_KEYS
 from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
 from serving.open_inference import binary_request
@@ -105,6 +105,16 @@ def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_as
         [line] = done.stderr.splitlines()
         assert line.startswith("gauntlet: ")
         assert told in line
+
+
+def test_running_server_obeys_keys_that_are_added_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / ".gauntlet"))
+    with serving(tmp_path, brightness_bundle(tmp_path / "b")) as server:
+        added = command(tmp_path, "trust", "add", str(make_keys(tmp_path)[1])).stdout.splitlines()[1]
+        refused = server.post(LOAD)
+        assert (refused.status, "no signature by a key of" in refused.error) == (400, True)
+        assert command(tmp_path, "trust", "remove", added[:16]).returncode == 0
+        assert server.post(LOAD).status == 200
 
 
 def test_failed_load_keeps_the_old_version_and_says_why(tmp_path: Path) -> None:

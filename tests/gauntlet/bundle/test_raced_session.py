@@ -14,8 +14,8 @@ from runtime_environments import home_with
 
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.kinds import GROUP, kinds
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets import by_name
@@ -107,6 +107,6 @@ def test_bundle_is_refused_where_what_verifies_its_signature_was_removed(
     monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
     monkeypatch.setenv(TRUSTED_KEYS, "PUB.pem")
     kinds.cache_clear()
-    with pytest.raises(gauntlet.ConfigError, match=rf"{TRUSTED_KEYS}: signature\.verify is in wings\.nowhere\.signing"):
+    with pytest.raises(gauntlet.ConfigError, match=r"\(PUB.pem\): signature\.verify is in wings\.nowhere\.signing"):
         gauntlet.load(packed)
     kinds.cache_clear()

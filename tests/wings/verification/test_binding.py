@@ -17,7 +17,7 @@ import gauntlet
 from flows.cli.main import main
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, Bundle, seal
 from gauntlet.bundle.delivery import deliver
-from gauntlet.bundle.loading import TRUSTED_KEYS
+from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session

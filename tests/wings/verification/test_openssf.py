@@ -3,22 +3,38 @@
 import base64
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from bundles import make_keys
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from wings.verification.library.signing import SignatureResult, verify_signature
+from wings.verification.library.keys import read_trusted
+from wings.verification.library.signing import SignatureResult, _document, verify_signature
 
 SIGNATURES = json.loads(Path(__file__).with_name("openssf-signatures.json").read_text())["signatures"]
 KEY = base64.b64decode(SIGNATURES["v1.0.1"]["verificationMaterial"]["publicKey"]["rawBytes"])
+CHAIN = SIGNATURES["v1.1.0-certificate"]["verificationMaterial"]["x509CertificateChain"]["certificates"]
+ISSUER = x509.load_der_x509_certificate(base64.b64decode(CHAIN[1]["rawBytes"])).public_bytes(Encoding.PEM)
+"""The root is not in the files, so the certificate that it issued is trusted."""
 FILE, FOLDER = {".": b"signme-1\n"}, {"signme-1": b"signme-1\n", "signme-2": b"signme-2"}
+CERTIFIED = FOLDER | {"signme-1": b"signme-1"}
 MODELS = {"v0.3.1": FILE, "v1.0.0": FILE, "v1.0.1": FOLDER, "v1.1.0": FOLDER}
+MODELS |= {name: CERTIFIED for name in SIGNATURES if name.endswith("-certificate")}
+Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+AUTHORITY, NO_ISSUER = x509.BasicConstraints(True, None), x509.KeyUsage(True, *[False] * 8)
+CODE, TLS = (x509.ExtendedKeyUsage([getattr(x509.ExtendedKeyUsageOID, use)]) for use in ("CODE_SIGNING", "SERVER_AUTH"))
 
 
-def checked(release: str, files: dict[str, bytes], key: bytes | None = KEY, text: str = "") -> SignatureResult:
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    return verify_signature("model.sig", (text or json.dumps(SIGNATURES[release])).encode(), digests, key)
+def checked(release: str, files: dict[str, bytes], key: bytes | None = b"", text: str = "") -> SignatureResult:
+    digests, trusted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}, key
+    if key == b"":
+        trusted = ISSUER if files == CERTIFIED or release.endswith("-certificate") else KEY
+    return verify_signature("model.sig", (text or json.dumps(SIGNATURES[release])).encode(), digests, trusted)
 
 
 @pytest.mark.parametrize(("release", "files"), MODELS.items())
@@ -26,11 +42,14 @@ def test_signature_of_each_release_holds_for_its_files_and_its_key_alone(
     release: str, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert checked(release, files).trusted
+    assert checked(release, files, KEY).trusted  # the certificate is of the same key
     assert bool(checked(release, files, None).problem) == (release == "v1.1.0")  # which only names its key
+    assert not checked(release, files, None).trusted
     assert checked(release, files | {min(files): b"other"}).problem.startswith(f"{min(files)} is not as it was signed")
     assert checked(release, files | {"added": b""}).problem.startswith("added is not as it was signed")
     assert checked(release, {}).problem.startswith("it signs other files")
-    assert not checked(release, files, make_keys(tmp_path)[1].read_bytes()).trusted
+    others = make_keys(tmp_path)[1].read_bytes(), issued("other", None, AUTHORITY)[0].public_bytes(Encoding.PEM)
+    assert not any(checked(release, files, other).trusted for other in others)
 
 
 @pytest.mark.parametrize(("release", "files"), MODELS.items())
@@ -39,3 +58,49 @@ def test_no_character_of_a_published_signature_can_be_changed(release: str, file
     for place in range(0, len(text), 7):
         changed = chr(ord(text[place]) ^ 1)
         assert checked(release, files, text=text[:place] + changed + text[place + 1 :]).problem, text[place:]
+
+
+def issued(name: str, by: Issued | None, *extensions: x509.ExtensionType) -> Issued:
+    """Return a certificate that ended yesterday, and its key."""
+    key, subject = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
+    )
+    issuer, signer = (by[0].subject, by[1]) if by else (subject, key)
+    days = [datetime.now(UTC) - timedelta(days=days) for days in (9, 1)]
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), *days)
+    for extension in (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), *extensions):
+        builder = builder.add_extension(extension, critical=extension is AUTHORITY)
+    return builder.sign(signer, hashes.SHA256()), key
+
+
+def signed_with(*chain: Issued) -> str:
+    """Return the newest published statement, signed with the first certificate's key."""
+    payload = base64.b64decode(SIGNATURES["v1.1.0-certificate"]["dsseEnvelope"]["payload"])
+    encoded = b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(payload), payload)
+    ders = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode() for certificate, _ in chain]
+    material = {"x509CertificateChain": {"certificates": [{"rawBytes": der} for der in ders]}}
+    return _document(material, payload, chain[0][1].sign(encoded, ec.ECDSA(hashes.SHA256())))
+
+
+def test_certificate_counts_only_for_signing_and_only_if_all_its_chain_leads_to_a_trusted_one(tmp_path: Path) -> None:
+    root, other = (issued(name, None, AUTHORITY) for name in ("root", "other"))
+    middle, person, wrong = (issued("middle", root, *kinds) for kinds in ((AUTHORITY,), (), (AUTHORITY, NO_ISSUER)))
+    leaf = issued("release", middle, CODE)
+    (tmp_path / "roots.pem").write_bytes(b"".join(one.public_bytes(Encoding.PEM) for one, _ in (other, root)))
+    trusted = read_trusted(tmp_path / "roots.pem")
+    for chain, problem in (
+        ((leaf, middle), ""),
+        ((leaf, middle, root), ""),
+        ((leaf,), "do not lead"),
+        ((leaf, middle, other), "more certificates than lead"),
+        ((issued("x", person, CODE), person), "do not lead"),  # the person is no authority
+        ((issued("x", wrong, CODE), wrong), "an issuer's not one for certificates"),
+        ((issued("server", root, TLS),), "not one for signing"),
+        ((issued("nothing", root),), "not one for signing"),
+    ):
+        result = checked("", CERTIFIED, trusted, signed_with(*chain))
+        assert (problem in result.problem, result.trusted) == (True, not problem)
+    identity = SIGNATURES["v1.1.0-certificate"] | {"verificationMaterial": {"certificate": CHAIN[0]}}
+    assert "a Sigstore identity, whose proof needs the network" in checked("", {}, None, json.dumps(identity)).problem
+    assert "not by the given one, a certificate" in checked("v1.0.1", FOLDER, trusted).problem

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, Bundle, DamagedBundle, archive, seal
 from gauntlet.core.errors import ConfigError
-from wings.verification.library.signing import read_private_key, sign
+from wings.verification.library.keys import read_private_key
+from wings.verification.library.signing import sign
 from wings.verification.library.verification import verify
 
 Keys = tuple[Path, Path]

@@ -1,9 +1,8 @@
-"""Sign a bundle offline with an elliptic curve key, and verify its signatures.
+"""Sign a bundle offline with an elliptic curve key, and verify signatures by keys and certificates.
 
 The format is that of OpenSSF Model Signing v1.0 (https://github.com/sigstore/model-transparency), so that its command
 verifies what is signed here, and the other way round: a Sigstore bundle around a DSSE envelope
-(https://github.com/secure-systems-lab/dsse) around an in-toto statement with the digest of every file. Its reference
-implementation brings a dozen packages for keyless signing; with a key, `cryptography` is enough.
+(https://github.com/secure-systems-lab/dsse) around an in-toto statement with the digest of every file.
 """
 
 import base64
@@ -11,8 +10,9 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -21,15 +21,12 @@ from gauntlet.core.artifact import sha256_of, write_atomically
 from gauntlet.core.errors import ConfigError, install_command
 from gauntlet.core.frozen import Frozen
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
-
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
-KEY_KINDS = "an unencrypted PEM file with an elliptic curve key (P-256, P-384 or P-521)"
-MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out KEY.pem"
+SIGSTORE = "it is by a Sigstore identity, whose proof needs the network: check it with model_signing verify sigstore"
+_decoded = partial(base64.b64decode, validate=True)
 
 
 class SignatureResult(Frozen):
@@ -42,106 +39,84 @@ class SignatureResult(Frozen):
 
 
 def sign(bundle: Bundle, private_key: Path) -> Path:
-    """Add a signature of the bundle's files, without earlier signatures, to its folder; return the signature's file.
-
-    Raises:
-        ConfigError: when the key cannot be read or is of another kind, or cryptography is not installed.
-    """
-    _require_cryptography()
-    key = read_private_key(private_key)
-    public = _pem(key.public_key())
-    statement = _statement(bundle.contract.name, _digests(bundle))
+    """Add a signature of the bundle's files, without earlier signatures, to its folder; return the signature's file."""
+    keys, statement = key_library(), _statement(bundle.contract.name, _digests(bundle))
+    key = keys.read_private_key(private_key)
+    public = keys.pem(key.public_key())
     payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    signature = key.sign(_authenticated(payload), keys.ec.ECDSA(keys.HASHES[key.key_size]))
     path = bundle.folder / SIGNATURES / f"{_digest(public)[:16]}.sig"
-    write_atomically(path, _document(public, payload, key.sign(_authenticated(payload), _algorithm(key))))
+    write_atomically(path, _document({"publicKey": _material(public)}, payload, signature))
     return path
 
 
-def verify_signatures(bundle: Bundle, public_key: Path | None = None) -> tuple[SignatureResult, ...]:
-    """Verify each file in `signatures/`; with a key, only signatures by it are trusted.
+def verify_signatures(bundle: Bundle, trusted: Path | bytes | None = None) -> tuple[SignatureResult, ...]:
+    """Verify each file in `signatures/`; with a key or certificates (`keys.read_trusted`), only those by these hold.
 
-    Without a key, a signature proves that its files are those which the holder of *some* key signed.
-
-    Raises:
-        ConfigError: when `public_key` cannot be read or is of another kind.
+    Without them, a signature proves that its files are those which the holder of *some* key signed.
     """
     files = sorted(p for p in (bundle.folder / SIGNATURES).rglob("*") if p.is_file())
-    if files or public_key:
-        _require_cryptography()
-    trusted = _pem(read_public_key(public_key)) if public_key else None
+    trusted = key_library().read_trusted(trusted) if isinstance(trusted, Path) else trusted
     names, digests = [path.relative_to(bundle.folder).as_posix() for path in files], _digests(bundle)
     return tuple(verify_signature(name, (bundle.folder / name).read_bytes(), digests, trusted) for name in names)
 
 
 def verify_signature(name: str, content: bytes, digests: Mapping[str, str], trusted: bytes | None) -> SignatureResult:
-    """Verify the signature in a file of this name and content; `trusted` is a public key in PEM form.
+    """Verify the signature in a file of this name and content; `trusted` is a public key in PEM form, or certificates.
 
     The file may leave that key out, as those of OpenSSF's command do; `digests` are those of the files by name.
     """
+    keys = key_library()
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.x509 import InvalidVersion
 
-    given = _digest(trusted) if trusted else ""
+    ends = trusted if trusted and keys.CERTIFICATE in trusted else None
+    given = _digest(trusted) if trusted and not ends else ""
     try:
         document = json.loads(content)
-        public, payload, signature = _parts(document, trusted)
-        key, digest = _public_key(public), _digest(public)
-        key.verify(signature, _authenticated(payload), _algorithm(key))
-        whole = json.loads(_document(public, payload, signature))
-        hash_bits = _algorithm(key).algorithm.digest_size * 8
-        whole["verificationMaterial"]["publicKey"]["keyDetails"] = f"PKIX_ECDSA_P{key.key_size}_SHA_{hash_bits}"
+        material, envelope = document["verificationMaterial"], document["dsseEnvelope"]
+        if "certificate" in material:
+            return SignatureResult(file=name, problem=SIGSTORE)
+        payload, signature = (_decoded(text) for text in (envelope["payload"], envelope["signatures"][0]["sig"]))
+        key, known = _signer(material, trusted, ends)
+        key.verify(signature, _authenticated(payload), keys.ec.ECDSA(keys.HASHES[key.key_size]))
+        whole, digest = json.loads(_document(known, payload, signature)), _digest(keys.pem(key))
         difference = _difference(json.loads(payload), digests)
     except InvalidSignature:
         return SignatureResult(file=name, problem="it does not verify: its statement, signature or key was altered")
-    except (ValueError, LookupError, TypeError, RecursionError, UnsupportedAlgorithm) as error:
-        return SignatureResult(file=name, problem=f"it cannot be read: {error or type(error).__name__}")
+    except (ValueError, LookupError, TypeError, RecursionError, UnsupportedAlgorithm, InvalidVersion) as error:
+        return SignatureResult(file=name, problem=f"it cannot be verified: {error or type(error).__name__}")
     problem = difference or ("" if _is_part(document, whole) else "parts of it that are not signed are altered")
-    if not problem and given not in ("", digest):
-        problem = f"it is by the key {digest[:16]}, not by the given one, {given[:16]}"
-    return SignatureResult(file=name, key=digest, problem=problem, trusted=not problem and digest == given)
+    if not problem and (given not in ("", digest) or (ends and "publicKey" in known)):
+        problem = f"it is by the key {digest[:16]}, not by the given one, {given[:16] or 'a certificate'}"
+    return SignatureResult(file=name, key=digest, problem=problem, trusted=bool(trusted and not problem))
 
 
-def read_private_key(path: Path) -> "EllipticCurvePrivateKey":
-    """Return the private key of a PEM file; `ConfigError` when there is none of the right kind."""
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        key = load_pem_private_key(path.read_bytes(), None)
-        if isinstance(key, EllipticCurvePrivateKey) and key.curve.key_size in (256, 384, 521):
-            return key
-    except (OSError, ValueError, TypeError) as error:  # TypeError: it is encrypted
-        raise ConfigError(f"{path}: expected {KEY_KINDS}: {error}. Fix: {MAKE_KEY}") from error
-    raise ConfigError(f"{path}: expected {KEY_KINDS}. Fix: {MAKE_KEY}")
-
-
-def read_public_key(path: Path) -> "EllipticCurvePublicKey":
-    """Return the public key of a PEM file; `ConfigError` when there is none of the right kind."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-
-    try:
-        return _public_key(path.read_bytes())
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        fix = "openssl ec -in KEY.pem -pubout -out PUB.pem"
-        raise ConfigError(f"{path}: expected {KEY_KINDS.replace('key', 'public key')}: {error}. Fix: {fix}") from error
+def _signer(material: Any, trusted: bytes | None, ends: bytes | None) -> tuple[Any, dict[str, Any]]:
+    """Return the key of a signature, and all that its file may say of it; `ends` are the trusted certificates."""
+    keys = key_library()
+    if "x509CertificateChain" in material:
+        chain = material["x509CertificateChain"]["certificates"]
+        encoded = [_decoded(certificate["rawBytes"]) for certificate in chain]
+        certificates = [{"rawBytes": _base64(content)} for content in encoded]
+        return keys.certified_key(encoded, ends), {"x509CertificateChain": {"certificates": certificates}}
+    known = material["publicKey"]
+    if "rawBytes" not in known and (trusted is None or known["hint"] != _digest(trusted)):
+        raise LookupError("the key that it names is neither in it nor the given one")
+    key = keys.public_key(_decoded(known["rawBytes"]) if "rawBytes" in known else trusted)
+    details = f"PKIX_ECDSA_P{key.key_size}_SHA_{keys.HASHES[key.key_size].digest_size * 8}"
+    return key, {"publicKey": _material(keys.pem(key)) | {"keyDetails": details}}
 
 
-def _parts(document: Any, trusted: bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Return the public key, the signed statement and the signature of a parsed signature file."""
-    envelope, known = document["dsseEnvelope"], document["verificationMaterial"]["publicKey"]
-    if "rawBytes" not in known:
-        if trusted is None or known["hint"] != _digest(trusted):
-            raise LookupError("the key that it names is neither in it nor the given one")
-        known = {"rawBytes": _base64(trusted)}
-    texts = known["rawBytes"], envelope["payload"], envelope["signatures"][0]["sig"]
-    public, payload, signature = (base64.b64decode(text, validate=True) for text in texts)
-    return public, payload, signature
+def _material(public: bytes) -> dict[str, str]:
+    return {"hint": _digest(public), "rawBytes": _base64(public)}
 
 
-def _document(public: bytes, payload: bytes, signature: bytes) -> str:
+def _document(material: dict[str, Any], payload: bytes, signature: bytes) -> str:
     """Return the text of a signature file."""
     signatures = [{"sig": _base64(signature), "keyid": ""}]
     envelope = {"payload": _base64(payload), "payloadType": PAYLOAD_TYPE, "signatures": signatures}
-    material = {"publicKey": {"hint": _digest(public), "rawBytes": _base64(public)}, "tlogEntries": []}
+    material = material | {"tlogEntries": []}
     content = {"mediaType": MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
@@ -191,32 +166,13 @@ def _authenticated(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def _algorithm(key: "EllipticCurvePrivateKey | EllipticCurvePublicKey") -> Any:
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.ECDSA({256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}[key.curve.key_size])
-
-
-def _public_key(pem: bytes) -> "EllipticCurvePublicKey":
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    key = load_pem_public_key(pem)
-    if not isinstance(key, EllipticCurvePublicKey) or key.curve.key_size not in (256, 384, 521):
-        raise ValueError("a key of another kind")
-    return key
-
-
-def _pem(key: "EllipticCurvePublicKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def _require_cryptography() -> None:
+def key_library() -> Any:
+    """Return the module of keys; `ConfigError` where the package that it needs is not installed."""
     if importlib.util.find_spec("cryptography") is None:
         raise ConfigError(f"signatures need the package cryptography. Fix: {install_command('signing')}")
+    from wings.verification.library import keys
+
+    return keys
 
 
 def _digest(public: bytes) -> str:

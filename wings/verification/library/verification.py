@@ -1,8 +1,9 @@
 """Prove a bundle again, without a server or a network: `gauntlet verify`."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from pydantic import Field, computed_field
 
@@ -36,25 +37,23 @@ class Verification(Frozen):
         return not (self.damage or self.failures)
 
 
-def verify(path: Path, public_key: Path | None = None) -> Verification:
+def verify(path: Path, key: Path | None = None) -> Verification:
     """Verify a bundle's digests, its signatures, and its golden outputs on this processor.
 
-    With `public_key`, a bundle without a signature by this key fails.
-
-    Raises:
-        ConfigError: when there is no bundle, or no usable key.
+    With `key`, a bundle without a signature by this public key, or a certificate of the file, fails.
+    `ConfigError` when there is no bundle, or no usable key.
     """
     try:
         bundle = Bundle.open(path)
     except DamagedBundle as error:
         return Verification(bundle=str(path), damage=(str(error),))
     damage = tuple(bundle.damage())
-    signatures = verify_signatures(bundle, public_key)
+    signatures = verify_signatures(bundle, key)
     if not damage and path.is_file() and not _is_as_archived(path, bundle.folder):
         damage = (f"{path.name}: changed outside of its files, or packed by another program",)
     failures = [f"{signature.file}: {signature.problem}" for signature in signatures if signature.problem]
-    if public_key is not None and not any(signature.trusted for signature in signatures):
-        failures.append(f"no signature by {public_key}")
+    if key is not None and not any(signature.trusted for signature in signatures):
+        failures.append(f"no signature by {key}")
     result = Verification(
         bundle=str(path),
         digest=bundle.digest,
@@ -102,31 +101,21 @@ def _unproven(contract: Contract) -> Iterator[str]:
 
 def _is_as_archived(path: Path, folder: Path) -> bool:
     """Tell whether a `.zip` is what `archive` writes for the files in the folder, byte by byte."""
-    with path.open("rb") as stream:
-        comparison = _Comparison(stream)
-        archive(folder, comparison)
-        return not comparison.different and not stream.read(1)
+    with _Comparison(path) as expected:
+        archive(folder, expected)
+        return not expected.different and not expected.read(1)
 
 
-class _Comparison:
+class _Comparison(io.BufferedReader):
     """Takes what is written to a file, and compares it with one that exists."""
 
-    def __init__(self, expected: BinaryIO) -> None:
-        self.expected = expected
+    def __init__(self, expected: Path) -> None:
+        super().__init__(io.FileIO(expected))
         self.different: set[int] = set()  # where writes begin; a header is written twice, at last with its checksum
 
-    def write(self, content: bytes) -> int:
-        place = self.expected.tell()
-        same = self.expected.read(len(content)) == bytes(content)
+    def write(self, content: Any) -> int:
+        place = self.tell()
+        same = self.read(len(content)) == bytes(content)
         (self.different.discard if same else self.different.add)(place)
-        self.expected.seek(place + len(content))
+        self.seek(place + len(content))
         return len(content)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self.expected.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.expected.tell()
-
-    def flush(self) -> None:
-        """Do nothing: nothing is kept."""

@@ -9,9 +9,10 @@ from bundles import make_keys
 from graded_bundles import make_bundle, samples
 from mlflow import MlflowClient
 
+from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.bundle.bundle import seal
-from gauntlet.bundle.loading import TRUSTED_KEYS
+from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
@@ -118,7 +119,7 @@ def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Hom
 
 
 def test_bundle_with_others_evidence_or_no_trusted_signature_is_refused(
-    home: Home, run, tmp_path: Path, monkeypatch
+    home: Home, run, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     run("run-1")
     forged = make_bundle(tmp_path / "forged", errors=0.5).folder
@@ -129,6 +130,13 @@ def test_bundle_with_others_evidence_or_no_trusted_signature_is_refused(
     monkeypatch.setenv(TRUSTED_KEYS, str(make_keys(tmp_path)[1]))
     with pytest.raises(GateFailed, match=r"damaged_files.*no signature by a key of GAUNTLET_TRUSTED_KEYS"):
         ask(home, "run-1")
+    monkeypatch.delenv(TRUSTED_KEYS)
+    assert main(["trust", "add", str(tmp_path / "pub.pem")]) == 0
+    with pytest.raises(GateFailed, match=r"damaged_files.*no signature by a key of .*trusted-keys\.json"):
+        ask(home, "run-1")
+    assert main(["trust", "remove", capsys.readouterr().out.splitlines()[1][:16]]) == 0
+    ask(home, "run-1")
+    assert aliases(home) == {"champion": "1"}
 
 
 def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, run, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.record.locks import locked
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.loading import TRUSTED_KEYS
+from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.runtime.batched_inference import batched_inference

@@ -7,7 +7,7 @@ import numpy as np
 from wings.lifecycle.library.monitoring.judged_samples import asked_at
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
-from wings.lifecycle.library.monitoring.risk_evidence import sample_times, within_wealth
+from wings.lifecycle.library.monitoring.risk_evidence import ACQUITTAL_DOUBTS, label_times, within_wealth
 from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 
 
@@ -33,7 +33,7 @@ def last_change(
     with half of the false alarms.
     """
     change, false_alarms = first, limits.false_alarms / 2
-    times = sample_times(history.features, history.labeled)
+    times = label_times(history, ACQUITTAL_DOUBTS)
     while True:
         is_later = history.labeled > change.alarm_at
         proof = within_wealth(history.losses[is_later], bound, times[is_later]).first_above(false_alarms)

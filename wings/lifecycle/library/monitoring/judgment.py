@@ -25,10 +25,11 @@ from wings.lifecycle.library.monitoring.monitor_result import (
 )
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.risk_evidence import (
+    HARM_DOUBTS,
     harm_wealth,
+    label_times,
     risk_lower_bound,
     risk_upper_bound,
-    sample_times,
 )
 from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 from wings.lifecycle.library.monitoring.service_evidence import ServiceTest, harms, service_tests
@@ -48,7 +49,7 @@ class Evidence:
     """None for a feature that the log does not keep."""
     risk: Wealth | None
     dependence: Floats
-    """The labels' `sample_times`."""
+    """The `label_times`."""
     service: tuple[ServiceTest, ...]
     level: float
     """The probability of a false alarm that each feature's test has."""
@@ -68,7 +69,7 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
         for i in range(len(reference.watched))
     )
     bound = harm_bound(reference, limits)
-    dependence = sample_times(history.features, history.labeled)
+    dependence = label_times(history, HARM_DOUBTS)
     risk = harm_wealth(history.losses, bound, dependence) if bound is not None else None
     rest = limits.false_alarms / (4 if risk is not None else 2)
     levels = (rest / len(features), limits.false_alarms / 4, rest / len(service))

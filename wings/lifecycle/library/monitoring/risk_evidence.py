@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from wings.lifecycle.library.monitoring.autocorrelation import FIRST_SAMPLES, LAGS, autocorrelation_times
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 """Shares of the largest bet that cannot lose everything."""
@@ -22,6 +23,8 @@ FIRST_TIME = 1.5
 """Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
 FIRST_ALIKE = 16.0
 """The same by features, which do not show it yet of the first requests."""
+HARM_DOUBTS, ACQUITTAL_DOUBTS = 2, 1
+"""See `label_times`. A bet on harm can win by a few rows of wrong predictions."""
 BLOCK = 8
 """Labels whose mean loss a bet on harm is on: a user whose predictions are all wrong is one loss, not eight."""
 
@@ -38,6 +41,32 @@ def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) ->
 def labeled_wealth(losses: Floats, bound: float) -> Wealth:
     """Return the evidence after each loss of a labeled sample, which may depend on others, that the risk is above."""
     return exceeds_wealth(losses, bound, autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0))
+
+
+def label_times(history: MonitorHistory, doubts: int) -> Floats:
+    """Return as how many labels in a row each one counts: by features, and by named clients that do not take turns.
+
+    What one client sends in a row depends wholly until wrong predictions of earlier rows show that it does not; besides
+    them, `doubts` rows count that are all wrong.
+    """
+    times = sample_times(history.features, history.labeled)
+    names = np.char.rpartition(history.ids if len(times) else [b""], b"/")[:, 0]
+    _, first, client = np.unique(names, return_index=True, return_inverse=True)
+    if len(first) < 2:
+        return times
+    numbers = np.random.default_rng(0).random(len(client))[first[client]]  # a client's; later samples change none
+    alike = sample_times(numbers[:, None], history.labeled) - 1
+    return np.maximum(times, 1 + alike * _wrong_together(history.losses, client[history.labeled], doubts))
+
+
+def _wrong_together(losses: Floats, clients: npt.NDArray[np.int64], doubts: int) -> Floats:
+    """Return for each label the share of a client's labels in a row that are wrong where one is, by earlier rows."""
+    starts = np.flatnonzero(np.diff(clients, prepend=-1))
+    sizes, wrong = np.diff(starts, append=len(losses)), np.add.reduceat(losses, starts)
+    tells = (wrong > 0) & (sizes > 1)
+    shares = np.where(tells, wrong - 1, 0) / np.maximum(sizes - 1, 1)
+    known = (doubts + np.cumsum(shares)) / (doubts + np.cumsum(tells))
+    return np.repeat(np.append(1.0, known[:-1]), sizes)
 
 
 def sample_times(features: Floats, labeled: npt.NDArray[np.int64]) -> Floats:

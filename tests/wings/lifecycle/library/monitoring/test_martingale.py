@@ -1,6 +1,7 @@
 """Wealth of the tests: known values, a bounded rate of false alarms in dependent streams, and losses in groups."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,13 @@ from wings.lifecycle.library.monitoring import martingale
 from wings.lifecycle.library.monitoring.autocorrelation import LAGS, autocorrelation_times
 from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values, drift_wealth, log_bets
 from wings.lifecycle.library.monitoring.martingale import FIRST, SCALE, wealth
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.risk_evidence import (
+    ACQUITTAL_DOUBTS,
+    HARM_DOUBTS,
     exceeds_wealth,
     harm_wealth,
+    label_times,
     labeled_wealth,
     risk_lower_bound,
     risk_upper_bound,
@@ -99,9 +104,11 @@ def test_wrong_predictions_that_come_by_user_seldom_prove_a_higher_risk() -> Non
     assert ours <= 0.1 * STREAMS < without
 
 
-@pytest.mark.parametrize(("requests", "alike"), [(8, 0.8), (16, 0.2), (20, 0.8)])
-def test_users_of_many_requests_seldom_prove_either_risk(requests: int, alike: float) -> None:
-    """Whole users are wrong or right, at the bound itself; of their features, a share is the same."""
+@pytest.mark.parametrize(
+    ("requests", "alike", "named"), [(8, 0.8, False), (16, 0.2, False), (20, 0.8, False), (8, 0, True), (20, 0, True)]
+)
+def test_users_of_many_requests_seldom_prove_either_risk(requests: int, alike: float, named: bool) -> None:
+    """Whole users are wrong or right, at the bound itself; of their features, a share is the same, or their names."""
     harmful = harmless = without = 0
     for seed in range(STREAMS):
         random = np.random.default_rng(seed)
@@ -109,11 +116,33 @@ def test_users_of_many_requests_seldom_prove_either_risk(requests: int, alike: f
         losses = np.repeat(random.random(users) < 0.1, requests)[:SAMPLES].astype(float)
         same = np.repeat(random.normal(size=(users, 2)), requests, axis=0)[:SAMPLES]
         features = np.sqrt(alike) * same + np.sqrt(1 - alike) * random.normal(size=(SAMPLES, 2))
-        times = sample_times(features, np.arange(SAMPLES))
-        harmful += harm_wealth(losses, 0.1, times).first_above(0.0125) is not None
+        who = np.repeat(np.arange(users), requests)[:SAMPLES] if named else np.zeros(SAMPLES, int)
+        known = of_clients(who, losses, features)
+        harmful += harm_wealth(losses, 0.1, label_times(known, HARM_DOUBTS)).first_above(0.0125) is not None
+        times = label_times(known, ACQUITTAL_DOUBTS)
         harmless += within_wealth(losses, 0.1, times).first_above(0.025) is not None
         without += labeled_wealth(1 - losses, 0.9).first_above(0.025) is not None
     assert max(harmful, harmless) <= 0.1 * STREAMS < without
+
+
+def of_clients(who: np.ndarray, losses: np.ndarray, features: np.ndarray) -> MonitorHistory:
+    ids = np.array([f"client-{client}/{place}".encode() for place, client in enumerate(who.tolist())])
+    empty = MonitorHistory.empty(features.shape[1])
+    return replace(empty, features=features, ids=ids, losses=losses, labeled=np.arange(len(losses)))
+
+
+@pytest.mark.parametrize("requests", [1, 4, 16])
+def test_names_of_clients_at_most_halve_the_power_where_labels_are_independent(requests: int) -> None:
+    """One application has nine tenths of the requests; or clients send some in a row."""
+    needed = list[list[int]]()
+    for seed in range(15):
+        random = np.random.default_rng(seed)
+        losses, features = (random.random(2000) < 0.02).astype(float), random.normal(size=(2000, 2))
+        who = np.arange(2000) // requests if requests > 1 else random.integers(0, 10, 2000) // 9
+        named = label_times(of_clients(who, losses, features), ACQUITTAL_DOUBTS)
+        both = named, sample_times(features, np.arange(2000))
+        needed.append([within_wealth(losses, 0.1, times).first_above(0.025) or 2000 for times in both])
+    assert np.divide(*np.median(needed, axis=0)) <= 2
 
 
 def weights(samples: int) -> np.ndarray:
