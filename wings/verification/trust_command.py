@@ -19,7 +19,7 @@ def list_keys(_: argparse.Namespace) -> int:
     where, _keys = trusted()
     keys = home_keys() if where == str(policy_file()) else {}
     unsigned = "every bundle is used, signed or not; ask for signatures with: gauntlet trust add PUB.pem"
-    lines = [f"only bundles signed by a key of {where}" if where else unsigned]
+    lines = [f"only bundles that a key of {where} has signed are used" if where else unsigned]
     print(plain("\n".join(lines + [f"{digest[:16]}  {name}" for digest, (name, _pem) in keys.items()])))  # noqa: T201
     return 0
 
