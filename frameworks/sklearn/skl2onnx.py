@@ -1,5 +1,6 @@
 """skl2onnx: export scikit-learn estimators, mostly to operators of the domain `ai.onnx.ml`."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
 DENSE = {("flatten_transform", True): False, ("sparse_output", True): False, ("encode", "onehot"): "onehot-dense"}
 """Parameters and values that skl2onnx refuses: the value with which it converts what they compute."""
+
+ASCII_WORD, LETTERS = "[a-zA-Z0-9_]+", r"\p{L}\p{N}_"
+WHOLE_WORD = re.compile(r"(?:\(\?u\))?\\b((?:\\w)+(?:\+|\{\d+,\}))\\b")
 
 
 class Skl2Onnx(Exporter):
@@ -57,6 +61,7 @@ class Skl2Onnx(Exporter):
             threshold.apply(proto.graph)
         _reshape_outputs(proto, signature)
         _follow_missing_values(proto.graph, last_step(estimator))
+        _read_all_scripts(proto.graph, estimator)
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
@@ -186,6 +191,23 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
     for node in graph.node:
         if node.op_type == "StringNormalizer" and not any(a.name == "locale" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("locale", "C.UTF-8"))
+
+
+def _read_all_scripts(graph: onnx.GraphProto, estimator: Any) -> None:
+    r"""Let tokenizers take the letters of every script for words, in place, as Python's `\w` does.
+
+    That of ONNX Runtime (RE2) knows those of ASCII, and skl2onnx names these for scikit-learn's own pattern.
+    """
+    own = [value for name, value in estimator.get_params().items() if name.endswith("token_pattern")]
+    for attribute in (a for node in graph.node if node.op_type == "Tokenizer" for a in node.attribute):
+        pattern = attribute.s.decode() if attribute.name == "tokenexp" else ""
+        pattern = r"\w\w+" if pattern == ASCII_WORD and pattern not in own else pattern
+        if whole := WHOLE_WORD.fullmatch(pattern):  # of which the longest match ends at its bounds
+            pattern = whole[1]
+        if r"\w" in pattern:
+            parts = re.split(r"(\[[^]]*\])", pattern.removeprefix("(?u)"))
+            words = [part.replace(r"\w", LETTERS if part[:1] == "[" else f"[{LETTERS}]") for part in parts]
+            attribute.s = "".join(words).encode()
 
 
 def _trees(model: Any) -> list[Any]:

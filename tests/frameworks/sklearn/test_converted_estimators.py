@@ -47,6 +47,7 @@ from gauntlet.runtime.session import open_session
 
 from .conftest import CLASSES, FEATURES, LABELS, NAMES, POINTS, Exported
 
+TEXTS = np.array([f"{NAMES[label]} Tart number {place % 5}" for place, label in enumerate(LABELS)])
 CLASSIFIERS = {
     "logistic regression": LogisticRegression(),
     "SVC without probabilities": make_pipeline(StandardScaler(), SVC()),
@@ -160,10 +161,28 @@ def test_step_over_columns_of_integers_and_floats_passes_both_gates(exported, na
 
 
 def test_pipeline_over_texts_passes_both_gates(exported) -> None:
-    texts = np.array([f"{NAMES[label]} Tart number {place % 5}" for place, label in enumerate(LABELS)])
-    model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, LABELS), {"text": texts})
+    model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS})
     for report in model.gates():
         report.raise_if_blocked()
+
+
+@pytest.mark.parametrize("pattern", [r"(?u)\b\w\w+\b", r"\b\w{3,}\b", r"[\w']+", "[a-zA-Z0-9_]+"])
+def test_words_of_a_pattern_are_the_same_in_every_script(exported, pattern: str) -> None:
+    counts = CountVectorizer(token_pattern=pattern, ngram_range=(1, 2))
+    path = exported(make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS}).path
+    texts = np.array(
+        ["apple\u00e9 pear", "applee\u0301 tart", "na\u00efve a tart", "\u65e5apple", "\u00c9APPLE a pear's tart"]
+    )
+    actual = open_session(path).run(["probabilities"], {"text": texts.astype(object)})[0]
+    model = make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS)
+    np.testing.assert_allclose(actual, model.predict_proba(texts), atol=1e-5)
+
+
+def test_numerics_fail_on_words_that_another_script_would_change(exported) -> None:
+    counts = CountVectorizer(token_pattern=r"\b[a-zA-Z]{3,}\b")
+    model = exported(make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS})
+    [failure, *_] = model.gates()[-1].failures
+    assert "wrong where words end in letters of other scripts" in failure.detail
 
 
 @pytest.mark.parametrize("estimator", [RandomForestClassifier(4, random_state=0), HistGradientBoostingClassifier()])
