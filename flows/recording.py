@@ -109,7 +109,7 @@ def _report_interrupted(home: Home, folder: Path, page: str | None) -> None:
     tracking.restore()
     run.listeners = (tracking,)
     if (written := folder / "report.json").exists():
-        report = read_report(written.read_bytes())
+        report = read_report(written)
     else:
         links = {title: url for title, url in {FLOW_RUN: page, MLFLOW_RUN: tracking.run_url()}.items() if url}
         report = run.report(StageError(INTERRUPTED), links=links)
