@@ -213,3 +213,42 @@ def interpolated_calibration() -> Iterator[None]:
         yield
     finally:
         converter._transform_isotonic = original
+
+
+def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:
+    """Let the label of one class against the rest follow the scores, as scikit-learn's does, in place.
+
+    skl2onnx takes the highest probability, and float32 has 1 for every score above 17.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    kind, losses = type(model).__name__, ("log_loss", "modified_huber")
+    for label in [node for node in graph.node if node.op_type == "ArgMax"]:
+        name = label.input[0]
+        if kind == "SGDClassifier" and getattr(model, "loss", "") in losses and len(model.classes_) > 2:
+            while name in producers and [_kind(producers, name), _kind(producers, name, 1)] != ["Add", "MatMul"]:
+                name = producers[name].input[0]
+            label.input[0] = name if name in producers else label.input[0]
+        linear = [node for node in graph.node if node.op_type == "LinearClassifier"]
+        readers = [node for node in graph.node if name in node.input and node is not label]
+        if kind == "OneVsRestClassifier" and [node.op_type for node in readers] == ["LpNormalization"] and linear:
+            parts = {producers[part].input[0] for part in producers[name].input}
+            if parts == {node.output[1] for node in linear}:
+                _move_sigmoid(graph, linear, readers[0])
+
+
+def _kind(producers: dict[str, onnx.NodeProto], name: str, before: int = 0) -> str:
+    node = producers.get(name)
+    return "" if node is None else _kind(producers, node.input[0]) if before else node.op_type
+
+
+def _move_sigmoid(graph: onnx.GraphProto, linear: list[onnx.NodeProto], reader: onnx.NodeProto) -> None:
+    """Let linear classifiers return scores, and compute their probabilities before the node that reads these."""
+    transforms = [attribute for node in linear for attribute in node.attribute if attribute.name == "post_transform"]
+    if [attribute.s for attribute in transforms] != [b"LOGISTIC"] * len(linear):
+        return
+    for attribute in transforms:
+        attribute.s = b"NONE"
+    made = f"{reader.input[0]}__probabilities"
+    node = onnx.helper.make_node("Sigmoid", [reader.input[0]], [made])
+    reader.input[0] = made
+    graph.node.insert([*graph.node].index(reader), node)

@@ -62,6 +62,7 @@ class Skl2Onnx(Exporter):
         _reshape_outputs(proto, signature)
         _follow_missing_values(proto.graph, last_step(estimator))
         _read_all_scripts(proto.graph, estimator)
+        converters.label_by_scores(proto.graph, last_step(estimator))
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 

@@ -25,11 +25,11 @@ from sklearn.ensemble import (
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDOneClassSVM
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDClassifier, SGDOneClassSVM
 from sklearn.manifold import Isomap
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -81,6 +81,25 @@ def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exp
         report.raise_if_blocked()
     assert model.signature.labels == ("apple", "pear")
     assert [(o.dtype, o.shape[1:]) for o in model.signature.outputs] == [("str", ()), ("float32", (2,))]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SGDClassifier(loss="log_loss", random_state=0),
+        make_pipeline(PCA(4, random_state=0), SGDClassifier(loss="modified_huber", random_state=0)),
+        OneVsRestClassifier(LogisticRegression()),
+    ],
+    ids=["log_loss", "modified_huber", "one against the rest"],
+)
+def test_label_follows_the_scores_where_probabilities_round_to_one(exported, model: Any) -> None:
+    model.fit(POINTS, LABELS)
+    file, large = exported(model), (40 * POINTS).astype(np.float32)
+    for report in file.gates():
+        report.raise_if_blocked()
+    label, probabilities = open_session(file.path).run(["label", "probabilities"], {"features": large})
+    np.testing.assert_array_equal(label, model.predict(large))
+    np.testing.assert_allclose(probabilities, model.predict_proba(large), atol=1e-4)
 
 
 def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
