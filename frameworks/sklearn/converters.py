@@ -220,35 +220,19 @@ def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:
 
     skl2onnx takes the highest probability, and float32 has 1 for every score above 17.
     """
-    producers = {name: node for node in graph.node for name in node.output}
-    kind, losses = type(model).__name__, ("log_loss", "modified_huber")
+    makers = {name: node for node in graph.node for name in node.output}
+    attributes = [a for node in graph.node if node.op_type == "LinearClassifier" for a in node.attribute]
+    logistic = [a for a in attributes if (a.name, a.s) == ("post_transform", b"LOGISTIC")]
     for label in [node for node in graph.node if node.op_type == "ArgMax"]:
-        name = label.input[0]
-        if kind == "SGDClassifier" and getattr(model, "loss", "") in losses and len(model.classes_) > 2:
-            while name in producers and [_kind(producers, name), _kind(producers, name, 1)] != ["Add", "MatMul"]:
-                name = producers[name].input[0]
-            label.input[0] = name if name in producers else label.input[0]
-        linear = [node for node in graph.node if node.op_type == "LinearClassifier"]
+        name, kind = label.input[0], type(model).__name__
         readers = [node for node in graph.node if name in node.input and node is not label]
-        if kind == "OneVsRestClassifier" and [node.op_type for node in readers] == ["LpNormalization"] and linear:
-            parts = {producers[part].input[0] for part in producers[name].input}
-            if parts == {node.output[1] for node in linear}:
-                _move_sigmoid(graph, linear, readers[0])
-
-
-def _kind(producers: dict[str, onnx.NodeProto], name: str, before: int = 0) -> str:
-    node = producers.get(name)
-    return "" if node is None else _kind(producers, node.input[0]) if before else node.op_type
-
-
-def _move_sigmoid(graph: onnx.GraphProto, linear: list[onnx.NodeProto], reader: onnx.NodeProto) -> None:
-    """Let linear classifiers return scores, and compute their probabilities before the node that reads these."""
-    transforms = [attribute for node in linear for attribute in node.attribute if attribute.name == "post_transform"]
-    if [attribute.s for attribute in transforms] != [b"LOGISTIC"] * len(linear):
-        return
-    for attribute in transforms:
-        attribute.s = b"NONE"
-    made = f"{reader.input[0]}__probabilities"
-    node = onnx.helper.make_node("Sigmoid", [reader.input[0]], [made])
-    reader.input[0] = made
-    graph.node.insert([*graph.node].index(reader), node)
+        if kind == "SGDClassifier" and model.loss in ("log_loss", "modified_huber") and len(model.classes_) > 2:
+            while makers[name].op_type != "Add" or makers[makers[name].input[0]].op_type != "MatMul":
+                name = makers[name].input[0]
+            label.input[0] = name
+        elif kind == "OneVsRestClassifier" and len(logistic) == len(makers[name].input) and len(readers) == 1:
+            for attribute in logistic:
+                attribute.s = b"NONE"
+            readers[0].input[0] = f"{name}__probabilities"
+            sigmoid = onnx.helper.make_node("Sigmoid", [name], [readers[0].input[0]])
+            graph.node.insert([*graph.node].index(readers[0]), sigmoid)

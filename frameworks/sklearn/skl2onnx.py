@@ -195,20 +195,17 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
 
 
 def _read_all_scripts(graph: onnx.GraphProto, estimator: Any) -> None:
-    r"""Let tokenizers take the letters of every script for words, in place, as Python's `\w` does.
-
-    That of ONNX Runtime (RE2) knows those of ASCII, and skl2onnx names these for scikit-learn's own pattern.
-    """
+    r"""Let tokenizers take the letters of every script for words, in place, as Python's `\w` does; RE2's is ASCII."""
     own = [value for name, value in estimator.get_params().items() if name.endswith("token_pattern")]
-    for attribute in (a for node in graph.node if node.op_type == "Tokenizer" for a in node.attribute):
-        pattern = attribute.s.decode() if attribute.name == "tokenexp" else ""
-        pattern = r"\w\w+" if pattern == ASCII_WORD and pattern not in own else pattern
+    for node in (node for node in graph.node if node.op_type == "Tokenizer"):
+        [attribute] = [a for a in node.attribute if a.name == "tokenexp"]
+        pattern = attribute.s.decode()
+        pattern = r"\w\w+" if pattern == ASCII_WORD and pattern not in own else pattern  # skl2onnx's default
         if whole := WHOLE_WORD.fullmatch(pattern):  # of which the longest match ends at its bounds
             pattern = whole[1]
-        if r"\w" in pattern:
-            parts = re.split(r"(\[[^]]*\])", pattern.removeprefix("(?u)"))
-            words = [part.replace(r"\w", LETTERS if part[:1] == "[" else f"[{LETTERS}]") for part in parts]
-            attribute.s = "".join(words).encode()
+        parts = re.split(r"(\[[^]]*\])", pattern.removeprefix("(?u)"))
+        words = [part.replace(r"\w", LETTERS if part[:1] == "[" else f"[{LETTERS}]") for part in parts]
+        attribute.s = "".join(words).encode()
 
 
 def _trees(model: Any) -> list[Any]:

@@ -18,7 +18,7 @@ RANDOM = "random"
 REAL_SAMPLES = 64
 RANDOM_SAMPLES = 32
 SPACES = ("\u00e9 ", "e\u0301 ", "\u00a0\u200b", "\u65e5 \u00c9")
-"""For a space: after an accent that is composed, or not; a wide and a zero-width one; among letters of two scripts."""
+"""In the place of a space: after a composed accent and another; of other widths; among letters of two scripts."""
 
 Predict = Callable[[NamedArrays], NamedArrays]
 """A source model in inference mode: inputs of one batch -> outputs, both by tensor name."""
@@ -129,10 +129,7 @@ def golden_cases(
 
 
 def in_other_scripts(texts: Array) -> Array:
-    """Return texts whose spaces are changed in turn, so that words also end in letters that ASCII does not have.
-
-    A text of one word, as a category often is, stays as it is.
-    """
+    """Return texts with other spaces and letters between their words; one of one word stays as it is."""
     changed = [text.replace(" ", SPACES[i % len(SPACES)]) for i, text in enumerate(texts.ravel().tolist())]
     return np.array(changed, np.str_).reshape(texts.shape)
 

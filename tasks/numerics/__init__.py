@@ -91,7 +91,9 @@ def numerics(
             located = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
             divergence, as_written = next(filter(None, located), None), _is_right_as_written(config, path, reference)
             cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
-            cause = OTHER_SCRIPTS if _is_right_in_one_script(config, comparison.rows, reference) else cause
+            texts = any(array.dtype.kind == "U" for array in reference.real.inputs.values())
+            if texts and {row.data for row in comparison.rows if not row.within(config)} == {RANDOM}:
+                cause = OTHER_SCRIPTS
         checks = [_with_cause(check, *cause) for check in checks]
     checks = [_with_cause(check, chance, TIED) for check in checks] if chance else checks
     if test is not None and all(check.passed for check in checks):
@@ -188,11 +190,6 @@ def _wrong_sizes(config: Tolerances, rows: tuple[OutputDifference, ...]) -> list
     """Return the input sizes with wrong outputs; none unless the outputs are right at the size of the data."""
     wrong = list(dict.fromkeys(row.data for row in rows if not row.within(config)))
     return [] if {REAL, RANDOM} & set(wrong) else wrong
-
-
-def _is_right_in_one_script(config: Tolerances, rows: tuple[OutputDifference, ...], golden: Golden) -> bool:
-    texts = any(array.dtype.kind == "U" for array in golden.real.inputs.values())
-    return texts and {row.data for row in rows if not row.within(config)} == {RANDOM}
 
 
 def _is_rounding(comparison: OutputComparison, amplified: Mapping[str, float]) -> bool:

@@ -26,7 +26,7 @@ def judged(tmp_path: Path, proto: onnx.ModelProto, inputs: NamedArrays) -> tuple
     return half_range_check(half, model, inputs), half
 
 
-@pytest.mark.parametrize(("weight", "place"), [(9000, "on samples"), (3000, "values 4 times"), (1000, "")])
+@pytest.mark.parametrize(("weight", "place"), [(9000, "for samples"), (3000, "values 4 times"), (1000, "")])
 def test_float16_fails_where_a_sum_leaves_its_range(tmp_path: Path, weight: float, place: str) -> None:
     proto = onnx_text.model(SUMS, {"w": np.full((8, 4), weight), "v": np.full((4, 1), 1e-4)})
     inputs: NamedArrays = {"x": np.ones((5, 8), np.float32)}

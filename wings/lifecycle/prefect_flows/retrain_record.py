@@ -64,7 +64,7 @@ class RetrainRecord:
     def require_intact(self) -> None:
         """Raise `StageError` where the samples are others by now."""
         if not self.is_intact:
-            what = "its samples were changed or removed since it began, so it proves nothing"
+            what = "its samples were changed or removed since it began"
             raise StageError(f"{self.folder}: {what}. Fix: retrain again, which reads them from the request log")
 
     @property
