@@ -196,7 +196,7 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
     command = [sys.executable, "-m", "flows.cli.main", "run", str(model), "--data", str(place / "samples"), *changed]
     cost = timed(command, place / "run.log", GAUNTLET_HOME=str(home.root))
     [run] = set(home.run_folders()) - before
-    report = read_report((run / "report.json").read_bytes())
+    report = read_report(run / "report.json")
     original = Row(file=model, target=OrtCpu())
     files = {ORIGINAL: (original, 0.0, 0.0), CHOSEN: (winner_of(report, home), *cost)}
     peers, failed = peer_rows(model, place)

@@ -23,7 +23,7 @@ from flows.record.report_files import read_report, write_report
 from flows.record.run import CANCELLED, INTERRUPTED, Run, restore_run
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
-from gauntlet.core.errors import PipelineError, StageError
+from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
 log = logging.getLogger("gauntlet")
@@ -89,8 +89,8 @@ def _close_interrupted(home: Home, folder: Path) -> None:
     tags: dict[str, str] = next((e["tags"] for e in journal if e["op"] == "start"), {})
     try:
         _report_interrupted(home, folder, tags.get("prefect.flow_run_url"))
-    except ValueError as error:
-        log.warning("%s: no report can be made of it, because another release began it: %s", folder, error)
+    except (ValueError, KeyError, TypeError, ConfigError) as error:
+        log.warning("%s: no report can be made of it: damaged, or begun by another release: %s", folder, error)
     flow_run = tags.get("prefect.flow_run_id")
     if flow_run != runtime.flow_run.id:  # Prefect retries a flow run under its id: it is this process's now
         mark_crashed(flow_run)
@@ -109,7 +109,7 @@ def _report_interrupted(home: Home, folder: Path, page: str | None) -> None:
     tracking.restore()
     run.listeners = (tracking,)
     if (written := folder / "report.json").exists():
-        report = read_report(written.read_bytes())
+        report = read_report(written)
     else:
         links = {title: url for title, url in {FLOW_RUN: page, MLFLOW_RUN: tracking.run_url()}.items() if url}
         report = run.report(StageError(INTERRUPTED), links=links)

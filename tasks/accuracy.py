@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from pydantic import Field
 
+from gauntlet.calibration.half_range import computes_in_half, half_range_check
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
@@ -94,6 +95,7 @@ def accuracy(
     golden: Artifact,
     test: Artifact,
     parent_golden: Artifact | None = None,
+    float_model: Artifact | None = None,
     min_recall: float = 0.0,
     min_precision: float = 0.0,
     temperature: float | None = None,
@@ -105,9 +107,10 @@ def accuracy(
     `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
     (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model. `min_recall` and
     `min_precision` limit the worst class, as in `evaluate`, and `max_ece` the calibration error of the confidence at
-    the `temperature` that was fitted for the source network. At all `batch_sizes`, its outputs have to be the same. A
-    model with states also runs over the sequences in `golden`, fed its own. With labels, the artifact `drawings` is an
-    image of test images with the truth and both models' predictions.
+    the `temperature` that was fitted for the source network. At all `batch_sizes`, its outputs have to be the same. In
+    float16, every tensor has to be finite where that of `float_model` is. A model with states also runs over the
+    sequences in `golden`, fed its own. With labels, the artifact `drawings` is an image of test images with the truth
+    and both models' predictions.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
@@ -135,6 +138,9 @@ def accuracy(
     problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
     cases = case_noise_check(config, problem, (parent or reference).cases, run)
     sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
+    half: tuple[Check, ...] = ()
+    if float_model is not None and computes_in_half(proto):
+        half = (half_range_check(path, workspace.path(float_model), reference.real.inputs),)
     checks = (
         *accuracy_checks(config, facts, remedy),
         *further,
@@ -143,6 +149,7 @@ def accuracy(
         *cases,
         *_batch_check(config, facts, signature.sets, session, reference.real.inputs, batch_sizes),
         *sequence,
+        *half,
     )
     drawn = _drawings(workspace, signature, reference, outputs, split)
     return Report(facts=facts, checks=checks, artifacts=drawn)

@@ -118,7 +118,7 @@ def sets(*settings: str) -> list[str]:
 def latest_report(home: Home) -> RunReport:
     folder = home.finished_run()
     assert folder is not None
-    return read_report((folder / "report.json").read_bytes())
+    return read_report(folder / "report.json")
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:

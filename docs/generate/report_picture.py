@@ -20,7 +20,7 @@ COLORS = 64
 
 def take_picture(run: Path, picture: Path) -> None:
     """Write the first screen of a run's page as a .png file; paths in it are those in the store."""
-    html = render_html(read_report((run / "report.json").read_bytes()))
+    html = render_html(read_report(run / "report.json"))
     with sync_playwright() as playwright:
         path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

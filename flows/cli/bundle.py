@@ -4,7 +4,6 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from flows.cli.shared import plain
@@ -40,7 +39,7 @@ def _newest_bundle(home: Home, console: Console) -> tuple[str, Path]:
     """Return the name and bundle of the newest run that has one, and name the run where it is not the newest."""
     newest = home.require_run()
     for folder in home.finished_runs():
-        with contextlib.suppress(ConfigError, ValidationError):  # one that failed, or of another release
+        with contextlib.suppress(ConfigError):  # one that failed, or of another release
             bundle = stored_bundle(home, folder)
             if folder != newest:
                 console.print(f"Run {plain(folder.name)}, the newest one with a bundle")
@@ -65,7 +64,7 @@ def uses(signature: Signature, bundle: Path) -> str:
 
 def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:
     """Return the name of a run's model, and its bundle in the store; `ConfigError` where there is none."""
-    report = RunReport.model_validate_json((folder / "report.json").read_bytes())
+    report = RunReport.read(folder / "report.json")
     if report.verdict != "passed":
         place = report.stopped_at or "the start"
         fix = "Fix: name one that passed: gauntlet runs"

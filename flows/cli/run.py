@@ -4,7 +4,6 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -60,7 +59,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         console.print(f"Time: {time}", highlight=False)
     end_in_order()
     folder, error = completed_run(config, inferred, home, console, options)
-    report = read_report((folder / "report.json").read_bytes())
+    report = read_report(folder / "report.json")
     print_report(console, report, home)
     if out is not None:
         write_winner(console, report, home, out)
@@ -162,8 +161,8 @@ def time_of_last(name: str) -> str:
     """Return how long the newest run of this name that passed has taken; empty where there is none."""
     for folder in Home.find().finished_runs():
         if f"-{name}-" in folder.name:
-            with suppress(ValidationError):  # of another release
-                report = read_report((folder / "report.json").read_bytes())
+            with suppress(ConfigError):  # of another release
+                report = read_report(folder / "report.json")
                 if (report.name, report.verdict) == (name, "passed"):
                     return f"its last run took {duration(report.seconds)}"
     return ""

@@ -4,7 +4,6 @@ import argparse
 import importlib
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -14,7 +13,7 @@ from flows.record.home import Home
 from flows.record.journal import everything_sent, interrupted_runs
 from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import timeline
 
@@ -52,9 +51,9 @@ def _outcome(path: Path) -> tuple[str, str]:
     if not path.is_file():
         return "running", ""
     try:
-        report = RunReport.model_validate_json(path.read_bytes())
-    except ValidationError:
-        return "unknown", "its report is of another release"
+        report = RunReport.read(path)
+    except ConfigError:
+        return "unknown", "its report is damaged, or old"
     if (best := timeline.winner(report)) is None:
         return report.verdict, f"stopped at {report.stopped_at or 'the start'}"
     row = timeline.headline_row(report, best)
@@ -69,11 +68,11 @@ def show_run(options: argparse.Namespace) -> int:
     home = Home.find()
     close_interrupted_runs(home)
     folder = home.require_run(options.run)
-    text = (folder / "report.json").read_text(encoding="utf-8")
+    report = read_report(folder / "report.json")
     if options.json:
-        print(text)  # noqa: T201
+        print((folder / "report.json").read_text(encoding="utf-8"))  # noqa: T201
     else:
-        print_report(Console(), read_report(text), home)
+        print_report(Console(), report, home)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from flows.record.home import Home
 from flows.record.locks import is_locked
+from gauntlet.core.errors import StageError
 
 SAVED = "record.jsonl"
 """The file in a run's folder that has what its report is made of, as a journal, until the report is written."""
@@ -60,10 +61,19 @@ def records_in_mlflow(start: Mapping[str, Any]) -> bool:
 
 def everything_sent(run: Path) -> bool:
     """Return whether MLflow has received, or refused, every event of a run that is for it: `sent.json` counts them."""
-    sent, events = run / "sent.json", list(Journal(run / "journal.jsonl"))
-    count = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
+    events, count = list(Journal(run / "journal.jsonl")), sent_state(run)["events"]
     start = next((event for event in events if event["op"] == "start"), {})
     return bool(count >= len(events)) or not records_in_mlflow(start)
+
+
+def sent_state(run: Path) -> dict[str, Any]:
+    """Return what `sent.json` says, how far a run was sent and as what; `StageError` where it is damaged."""
+    path = run / "sent.json"
+    try:
+        state: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"events": 0}
+        return dict(state, events=int(state["events"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise StageError(f"{path}: damaged. Fix: remove it, and gauntlet sync sends the run once more") from error
 
 
 def open_records(run: Path) -> list[str]:

@@ -34,9 +34,9 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     return summary
 
 
-def read_report(text: bytes | str) -> RunReport:
-    """Return a report from its JSON, with the facts of known stages as objects; as JSON alone where they differ."""
-    report = RunReport.model_validate_json(text)
+def read_report(path: Path) -> RunReport:
+    """Return the report in a file, with the facts of known stages as objects; as JSON alone where they differ."""
+    report = RunReport.read(path)
     return report.replace(stages=tuple(map(_with_facts, report.stages)))
 
 

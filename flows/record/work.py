@@ -205,9 +205,16 @@ class Work:
             workspace = Workspace(home.store, home.work / self.key)
             if not self.resumable:
                 shutil.rmtree(workspace.folder, ignore_errors=True)
+            resumes = workspace.folder.is_dir()
             workspace.folder.mkdir(parents=True, exist_ok=True)
-            with ResourceUsage() as usage:
-                report = self._result(home, workspace)
+            try:
+                with ResourceUsage() as usage:
+                    report = self._result(home, workspace)
+            except Exception as error:
+                if resumes and not isinstance(error, PipelineError):  # a damaged checkpoint would end each attempt
+                    log.warning("%s: what was begun cannot be continued (%s)", self.label, type(error).__name__)
+                    shutil.rmtree(workspace.folder, ignore_errors=True)
+                raise
             named = report.replace(stage=self.function.__name__)
             report = named.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
             if not self.measured and self._require_one_content(files, workspace.folder) and report.reusable:

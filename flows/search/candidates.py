@@ -66,6 +66,7 @@ def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference
             golden=reference.golden,
             test=reference.splits["test"],
             parent_golden=base.golden,
+            float_model=base.model,
             temperature=base.temperature,
             min_recall=config.evaluate.recall_limit(reference.signature.task),
             min_precision=config.evaluate.min_precision,

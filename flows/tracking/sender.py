@@ -4,14 +4,13 @@ A `Sender` replays the events in the run's journal and saves its position: durin
 `gauntlet sync`. MLflow itself is imported only then: without it, a run is recorded in its journal alone.
 """
 
-import json
 import logging
 import time
 from pathlib import Path
 from typing import Any
 
 from flows.record.home import Home
-from flows.record.journal import Journal, records_in_mlflow
+from flows.record.journal import Journal, records_in_mlflow, sent_state
 from flows.record.locks import locked
 from flows.tracking.server import REQUEST_TIMEOUT_S, recorded_uri, require_reachable
 from gauntlet.core.errors import one_line, without_password
@@ -70,5 +69,4 @@ class Sender:
         return f"/experiments/{state['experiment']}/runs/{state['runs'][PARENT]}"
 
     def _state(self) -> State:
-        known = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
-        return {"events": 0, "runs": {}, "models": {}, "experiment": None, "refused": []} | known
+        return {"events": 0, "runs": {}, "models": {}, "experiment": None, "refused": []} | sent_state(self.folder)

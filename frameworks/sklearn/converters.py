@@ -213,3 +213,26 @@ def interpolated_calibration() -> Iterator[None]:
         yield
     finally:
         converter._transform_isotonic = original
+
+
+def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:
+    """Let the label of one class against the rest follow the scores, as scikit-learn's does, in place.
+
+    skl2onnx takes the highest probability, and float32 has 1 for every score above 17.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    attributes = [a for node in graph.node if node.op_type == "LinearClassifier" for a in node.attribute]
+    logistic = [a for a in attributes if (a.name, a.s) == ("post_transform", b"LOGISTIC")]
+    for label in [node for node in graph.node if node.op_type == "ArgMax"]:
+        name, kind = label.input[0], type(model).__name__
+        readers = [node for node in graph.node if name in node.input and node is not label]
+        if kind == "SGDClassifier" and model.loss in ("log_loss", "modified_huber") and len(model.classes_) > 2:
+            while makers[name].op_type != "Add" or makers[makers[name].input[0]].op_type != "MatMul":
+                name = makers[name].input[0]
+            label.input[0] = name
+        elif kind == "OneVsRestClassifier" and len(logistic) == len(makers[name].input) and len(readers) == 1:
+            for attribute in logistic:
+                attribute.s = b"NONE"
+            readers[0].input[0] = f"{name}__probabilities"
+            sigmoid = onnx.helper.make_node("Sigmoid", [name], [readers[0].input[0]])
+            graph.node.insert([*graph.node].index(readers[0]), sigmoid)

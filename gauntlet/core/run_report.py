@@ -2,12 +2,14 @@
 
 import json
 from functools import reduce
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, ValidationError
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Status
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.facts import Facts, Outcome
 from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.core.report import Check, Report
@@ -173,6 +175,14 @@ class RunReport(Frozen):
     links: dict[str, str] = Field(default_factory=dict, description="pages of the run in other tools")
     stages: tuple[StageEntry, ...]
     candidates: tuple[CandidateEntry, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the report in a file; raise `ConfigError` where it cannot be read."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise ConfigError(f"{path}: damaged, or of another release. Fix: run the model again") from error
 
     @property
     def outcome(self) -> Outcome:

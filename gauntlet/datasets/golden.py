@@ -1,6 +1,7 @@
 """Reference outputs of the source model, saved once, so that no later stage imports a training framework."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import joined
 from gauntlet.datasets.splits import Split
 
@@ -15,6 +17,8 @@ REAL = "real"
 RANDOM = "random"
 REAL_SAMPLES = 64
 RANDOM_SAMPLES = 32
+SPACES = ("\u00e9 ", "e\u0301 ", "\u00a0\u200b", "\u65e5 \u00c9")
+"""In the place of a space: after a composed accent and another; of other widths; among letters of two scripts."""
 
 Predict = Callable[[NamedArrays], NamedArrays]
 """A source model in inference mode: inputs of one batch -> outputs, both by tensor name."""
@@ -110,11 +114,25 @@ def golden_cases(
     """Return the outputs of the source model for some real and some random inputs.
 
     `sizes` are inputs of other sizes, by the name of their case. With `observed_values_only`, the random inputs are
-    drawn from the real ones' values, for a model that may not take others.
+    drawn from the real ones' values, for a model that may not take others. Texts that mostly differ, unlike
+    categories, have letters of other scripts, where the source takes them.
     """
     real = test.take(slice(0, REAL_SAMPLES))
-    inputs_by_case = {REAL: real, RANDOM: random_like(real, normal=not observed_values_only), **(sizes or {})}
+    random = random_like(real, normal=not observed_values_only)
+    strings = [name for name, array in real.items() if array.dtype.kind == "U"]
+    texts = {name: in_other_scripts(random[name]) for name in strings if 2 * len({*real[name].flat}) > len(real[name])}
+    if texts:
+        with suppress(StageError):
+            predict(random | texts)
+            random |= texts
+    inputs_by_case = {REAL: real, RANDOM: random, **(sizes or {})}
     return {title: GoldenCase(inputs, predict(inputs)) for title, inputs in inputs_by_case.items()}
+
+
+def in_other_scripts(texts: Array) -> Array:
+    """Return texts with other spaces and letters between their words; one of one word stays as it is."""
+    changed = [text.replace(" ", SPACES[i % len(SPACES)]) for i, text in enumerate(texts.ravel().tolist())]
+    return np.array(changed, np.str_).reshape(texts.shape)
 
 
 def predict_split(

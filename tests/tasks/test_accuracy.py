@@ -16,6 +16,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
+from tasks.quantize.float16 import Float16
 
 Keep = Callable[..., tuple[Workspace, Artifact]]
 
@@ -51,6 +52,22 @@ def test_accuracy_passes_when_the_candidate_is_the_fp32_model(trained, judge) ->
     assert report.facts.flips == ()
     assert report.facts.images == 360
     assert report.facts.integer_share is None
+
+
+def test_accuracy_fails_when_a_float16_candidate_is_infinite_elsewhere(trained, judge, tmp_path) -> None:
+    proto, large = trained.proto(), 9000.0
+    last = next(node for node in reversed(proto.graph.node) if node.op_type == "Gemm")
+    source, last.input[0] = last.input[0], "again"
+    text = f"""<float up = {{{large}}}, float down = {{{1 / large}}}>
+    {{ a = Mul(features, up) b = Mul(a, up) c = Mul(b, down) again = Mul(c, down) }}"""
+    onnx_text.extend(proto, text, [*proto.graph.node].index(last))
+    next(node for node in proto.graph.node if node.input[0] == "features").input[0] = source
+    onnx.save(proto, tmp_path / "float.onnx")
+    Float16().quantize(tmp_path / "float.onnx", None, None, tmp_path / "half.onnx")
+    half = onnx.load(tmp_path / "half.onnx")
+    assert failed(judge(half)) == []
+    model = trained.store.put(tmp_path / "float.onnx")
+    assert failed(judge(half, {"float_model": model})) == ["overflowing_tensors"]
 
 
 def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) -> None:

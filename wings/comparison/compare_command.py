@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Iterator
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -35,10 +34,7 @@ def _report(home: Home, run: str) -> RunReport:
     if folder is None:
         known = ", ".join(f.name for f in home.run_folders()[-3:]) or "none yet"
         raise ConfigError(f"{home.runs}: no finished run '{run}'; the newest are: {known}")
-    try:
-        return RunReport.model_validate_json((folder / "report.json").read_bytes())
-    except ValidationError as error:
-        raise ConfigError(f"{folder / 'report.json'}: of another release; run it again to compare it") from error
+    return RunReport.read(folder / "report.json")
 
 
 def _print(console: Console, compared: RunComparison) -> None:

@@ -103,7 +103,7 @@ def run_model(model: FleetModel, settings: tuple[str, ...], outcome: Path, outpu
         verdict: Literal["invalid", "broke"] = "invalid" if isinstance(error, ConfigError) else "broke"
         result = FleetResult(model=model.name, verdict=verdict, reason=str(error))
     else:
-        result = result_of(model.name, read_report((folder / "report.json").read_bytes()), error)
+        result = result_of(model.name, read_report(folder / "report.json"), error)
     write_atomically(outcome, result.replace(seconds=time.monotonic() - began).model_dump_json(indent=1))
     if error is not None:
         raise error

@@ -97,7 +97,7 @@ def _called(command: str, keywords: dict[str, Any], *, quiet: bool = False) -> A
 
 
 def _result(home: Home, folder: Path) -> RunResult:
-    return RunResult(read_report((folder / "report.json").read_bytes()), folder, home.store.root)
+    return RunResult(read_report(folder / "report.json"), folder, home.store.root)
 
 
 ON_A_TERMINAL = ("help", "json", "dry_run")

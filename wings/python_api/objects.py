@@ -18,8 +18,8 @@ from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name,
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
-from wings.python_api.sound_clips import has_clips, read_clips
-from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, in_order
+from wings.python_api.sound_clips import has_clips, left_out, read_clips
+from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, holds_times, in_order
 from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
 
@@ -99,14 +99,18 @@ def samples_file(
     Raises:
         ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
     """
-    source = data
+    source, noted = data, dict[str, str]()
     by = {key: name for key, name in ((GROUPS, group), (TIMES, time)) if name}
     if isinstance(data, str | Path):
         path = Path(data)
         named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
         data = read_arrays(path) if named else read_samples(str(data))
-        data = _clips(path, model) if path.is_dir() and has_clips(path) else data
+        if path.is_dir() and has_clips(path):
+            data = _clips(path, model)
+            noted |= {"files": others} if (others := left_out(path)) else {}
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
+    if not by and (times := [str(name) for name in getattr(data, "columns", ()) if holds_times(data[name])]):
+        noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"
     if data is None and (time or (group and source is None)):
         raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
     if source is None:
@@ -127,8 +131,9 @@ def samples_file(
         raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
     if in_files and not changes:
         return str(source)
-    if notes is not None and changes:
-        notes["arrays"] = changes
+    noted |= {"arrays": changes} if changes else {}
+    if notes is not None:
+        notes |= noted
     return _stored(splits, store)
 
 

@@ -1,6 +1,7 @@
 """A folder of `.wav` files as waveforms: one array, and the folders' names as labels."""
 
 import warnings
+from collections import Counter
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -22,6 +23,14 @@ Waveform = npt.NDArray[np.float32]
 def has_clips(path: Path) -> bool:
     """Return whether there are `.wav` files in a folder, or in the folders of its classes."""
     return any(file.suffix.lower() == SUFFIX for level in ("*", "*/*") for file in path.glob(level))
+
+
+def left_out(path: Path) -> str:
+    """Return how many files of a folder are not read, by suffix; empty if all are."""
+    files = (PurePath(file) for _, _, file in index_images(path).files)
+    others = Counter(file.suffix.lower() or file.name for file in files if file.suffix.lower() != SUFFIX)
+    listed = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common())
+    return f"{listed} left out: only {SUFFIX} is read. Fix: convert sounds to {SUFFIX}" if others else ""
 
 
 def read_clips(path: Path, shape: Shape | None = None) -> tuple[Array, ...]:

@@ -1,5 +1,6 @@
 """The columns of a table as the inputs of a model, and its labels."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
 """The first that is there, and no input of the model, has the labels."""
 MISSING = ("?", "-")
 """How missing numbers are written, besides what pandas knows, such as NA."""
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 ONLY_INPUT = "input"
 """What a single array is called where the model has no name for it."""
 
@@ -58,6 +60,13 @@ def _column(values: Any) -> Array:
     if any(isinstance(value, str) for value in values):  # an empty cell among texts
         values = values.where(values.notna(), "")
     return as_array(values)
+
+
+def holds_times(values: Any) -> bool:
+    """Return whether a column holds dates or times: as such, or as texts that begin with the year, month and day."""
+    if not hasattr(values, "iloc") or not hasattr(values, "dtype"):  # of two columns of one name
+        return False
+    return bool(values.dtype.kind == "M" or (len(values) and DATE.match(str(values.iloc[0]))))
 
 
 def _nested(value: Any) -> Array:

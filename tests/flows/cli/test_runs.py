@@ -42,7 +42,7 @@ def test_runs_are_listed_newest_first_with_what_came_of_them(home: Home, capsys:
     assert main(["runs"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if "digits" in line]
     assert lines == [
-        "20260104-000000-digits-4f5e unknown its report is of another release",
+        "20260104-000000-digits-4f5e unknown its report is damaged, or old",
         "20260103-000000-digits-3f4e running",
         f"{FAILED} failed stopped at numerics",
         f"{PASSED} passed {WINNER} 3.00x [2.90, 3.10]",
@@ -58,3 +58,17 @@ def test_last_limits_the_list(home: Home, capsys: pytest.CaptureFixture[str]) ->
 def test_run_that_is_not_there_is_refused_with_those_that_are(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "nope"]) == 2
     assert f"a run 'nope'; available: {FAILED}, {PASSED}. Fix: list all with: gauntlet runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"{not json", b"[]", b"{}", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("command", [["show"], ["show", "--json"], ["bundle"]], ids=" ".join)
+def test_damaged_report_is_named_in_one_line(
+    home: Home, capsys: pytest.CaptureFixture[str], command: list[str], content: bytes
+) -> None:
+    (home.runs / PASSED / "report.json").write_bytes(content)
+    assert main([command[0], PASSED, *command[1:]]) == 2
+    out, err = capsys.readouterr()
+    assert (
+        f"{home.runs / PASSED / 'report.json'}: damaged, or of another release. Fix: run the model again"
+        in " ".join((out + err).split())
+    )

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.record import locks
-from flows.record.journal import Journal
+from flows.record.home import Home
+from flows.record.journal import SAVED, Journal, everything_sent, open_records
 from flows.record.locks import host, is_locked, locked, try_exclusive
 from flows.record.work import ResultCache
+from flows.recording import close_interrupted
 from gauntlet.core.artifact import Store
+from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 
@@ -38,6 +41,23 @@ def test_journal_survives_a_line_that_a_kill_cut_short(cut: int) -> None:
         assert ops[0] == "first"
         assert ops[-1] == "third"
         assert set(ops) <= {"first", "second", "third"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[1]", "{}x", '{"events": null}', '{"runs": {}}'])
+def test_damaged_note_of_what_was_sent_is_named_in_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "sent.json").write_text(content)
+    with pytest.raises(StageError, match=r"sent.json: damaged. Fix: remove it, and gauntlet sync"):
+        everything_sent(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [{}, {"config": {}}, {"config": {}, "started_at": 1}])
+def test_killed_run_whose_record_is_damaged_is_closed_all_the_same(tmp_path: Path, damage: dict[str, object]) -> None:
+    folder = tmp_path / "runs" / "run-1"
+    journal = Journal(folder / "journal.jsonl")
+    journal.append("start", run="parent", name="run-1", uri="http://127.0.0.1:9", experiment="e", tags={})
+    Journal(folder / SAVED).append("opened", **damage)
+    close_interrupted(Home(tmp_path))
+    assert not open_records(folder)
 
 
 def test_results_forget_work_whose_artifact_is_gone_or_changed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Work is stored under the content that it has read, or not at all; what it waits for others is no work."""
 
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -217,3 +218,22 @@ def test_waits_at_the_same_time_count_once(tmp_path: Path) -> None:
     for began, ended in ((10, 20), (30, 31), (12, 18), (15, 22)):
         journal.append(WAITED, began=began, ended=ended)
     assert waited_s(journal) == 13
+
+
+def resuming(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] = ()) -> Report[DataFacts]:
+    """Continue from a checkpoint, where a killed run left one."""
+    checkpoint = workspace.folder / "checkpoint.json"
+    if checkpoint.exists():
+        json.loads(checkpoint.read_text())
+    return data(config, workspace, files=files)
+
+
+def test_damaged_checkpoint_ends_one_attempt_and_not_every_one(home: Home, arrays: NpzArrays) -> None:
+    work = data_work(home, arrays, resuming)
+    folder = home.work / work.key
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.json").write_text('{"epochs": 3')
+    with pytest.raises(ValueError, match="Expecting ','"):
+        work.run()
+    assert dogs(work.run()) == 40
+    assert not folder.exists()

@@ -25,11 +25,11 @@ from sklearn.ensemble import (
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDOneClassSVM
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDClassifier, SGDOneClassSVM
 from sklearn.manifold import Isomap
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -47,6 +47,7 @@ from gauntlet.runtime.session import open_session
 
 from .conftest import CLASSES, FEATURES, LABELS, NAMES, POINTS, Exported
 
+TEXTS = np.array([f"{NAMES[label]} Tart number {place}" for place, label in enumerate(LABELS)])
 CLASSIFIERS = {
     "logistic regression": LogisticRegression(),
     "SVC without probabilities": make_pipeline(StandardScaler(), SVC()),
@@ -80,6 +81,25 @@ def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exp
         report.raise_if_blocked()
     assert model.signature.labels == ("apple", "pear")
     assert [(o.dtype, o.shape[1:]) for o in model.signature.outputs] == [("str", ()), ("float32", (2,))]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SGDClassifier(loss="log_loss", random_state=0),
+        make_pipeline(PCA(4, random_state=0), SGDClassifier(loss="modified_huber", random_state=0)),
+        OneVsRestClassifier(LogisticRegression()),
+    ],
+    ids=["log_loss", "modified_huber", "one against the rest"],
+)
+def test_label_follows_the_scores_where_probabilities_round_to_one(exported, model: Any) -> None:
+    model.fit(POINTS, LABELS)
+    file, large = exported(model), (40 * POINTS).astype(np.float32)
+    for report in file.gates():
+        report.raise_if_blocked()
+    label, probabilities = open_session(file.path).run(["label", "probabilities"], {"features": large})
+    np.testing.assert_array_equal(label, model.predict(large))
+    np.testing.assert_allclose(probabilities, model.predict_proba(large), atol=1e-4)
 
 
 def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
@@ -160,10 +180,28 @@ def test_step_over_columns_of_integers_and_floats_passes_both_gates(exported, na
 
 
 def test_pipeline_over_texts_passes_both_gates(exported) -> None:
-    texts = np.array([f"{NAMES[label]} Tart number {place % 5}" for place, label in enumerate(LABELS)])
-    model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, LABELS), {"text": texts})
+    model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS})
     for report in model.gates():
         report.raise_if_blocked()
+
+
+@pytest.mark.parametrize("pattern", [r"(?u)\b\w\w+\b", r"\b\w{3,}\b", r"[\w']+", "[a-zA-Z0-9_]+"])
+def test_words_of_a_pattern_are_the_same_in_every_script(exported, pattern: str) -> None:
+    counts = CountVectorizer(token_pattern=pattern, ngram_range=(1, 2))
+    path = exported(make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS}).path
+    texts = np.array(
+        ["apple\u00e9 pear", "applee\u0301 tart", "na\u00efve a tart", "\u65e5apple", "\u00c9APPLE a pear's tart"]
+    )
+    actual = open_session(path).run(["probabilities"], {"text": texts.astype(object)})[0]
+    model = make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS)
+    np.testing.assert_allclose(actual, model.predict_proba(texts), atol=1e-5)
+
+
+def test_numerics_fail_on_words_that_another_script_would_change(exported) -> None:
+    counts = CountVectorizer(token_pattern=r"\b[a-zA-Z]{3,}\b")
+    model = exported(make_pipeline(counts, LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS})
+    [failure, *_] = model.gates()[-1].failures
+    assert "wrong where words end in letters of other scripts" in failure.detail
 
 
 @pytest.mark.parametrize("estimator", [RandomForestClassifier(4, random_state=0), HistGradientBoostingClassifier()])

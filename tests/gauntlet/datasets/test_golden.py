@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.datasets.golden import (
     RANDOM_SAMPLES,
     REAL_SAMPLES,
@@ -117,3 +118,21 @@ def test_golden_is_what_the_saved_network_answers_when_it_is_asked_again(trained
     leaves = {name for name, module in network.named_modules() if not list(module.children())}
     assert golden.module_outputs.keys() == leaves
     np.testing.assert_allclose(golden.module_outputs["14"], golden.real.outputs["logits"][:1], rtol=1e-4, atol=1e-5)
+
+
+def test_random_texts_have_letters_of_other_scripts_unless_the_source_refuses_them() -> None:
+    texts = np.array([f"text number {place}" for place in range(8)])
+    split = ArraySplit({"text": texts, "place": np.array(["New York", "San Jose"] * 4)})
+
+    def predict(inputs: NamedArrays) -> NamedArrays:
+        return {"y": np.char.str_len(inputs["text"])}
+
+    def refuse(inputs: NamedArrays) -> NamedArrays:
+        if not {*inputs["text"].tolist()} <= {*texts.tolist()}:
+            raise StageError("unknown")
+        return predict(inputs)
+
+    made, kept = (record_golden(each, split).cases["random"].inputs for each in (predict, refuse))
+    assert {"\u00e9", "\u0301", "\u200b", "\u65e5"} <= {*"".join(made["text"].tolist())}
+    assert {*kept["text"].tolist()} <= {*texts.tolist()}
+    assert {*made["place"].tolist()} == {"New York", "San Jose"}

@@ -57,6 +57,14 @@ def test_clips_have_the_shape_of_the_input(folder: Path, tmp_path: Path, declare
         assert not arrays["wave"][:, 0, 800:].any()
 
 
+def test_sounds_of_other_kinds_are_named_and_counted(folder: Path, tmp_path: Path) -> None:
+    notes: dict[str, str] = {}
+    for name in ("high/a.FLAC", "low/b.flac", "low/c.mp3", "low/README", ".hidden.ogg"):
+        (folder / name).touch()
+    samples_file(folder, model(tmp_path / "m.onnx", "800"), Store(tmp_path / "store"), notes=notes)
+    assert notes["files"].startswith("2 .flac, 1 README, 1 .mp3 left out: only .wav is read")
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.float32])
 def test_every_width_is_scaled_to_one_and_channels_are_averaged(tmp_path: Path, kind: type) -> None:
     wave = np.stack([np.full(100, 0.5), np.zeros(100)], axis=1)
@@ -184,3 +192,21 @@ def test_column_that_splits_stays_an_input_where_the_model_was_fitted_on_it(
         assert arrays["split_times"].tolist() == X["age"].tolist()
     with pytest.raises(ConfigError, match="--time: random samples has no columns"):
         samples_file(None, model_of_columns, Store(tmp_path / "store"), time="age")
+
+
+@pytest.mark.parametrize("write", ["to_csv", "to_parquet"])
+def test_column_of_times_that_splits_nothing_is_named(tmp_path: Path, write: str) -> None:
+    columns = {f"c{place}": np.arange(60.0) for place in range(3)} | {"label": np.arange(60) % 2}
+    table, file = pd.DataFrame(columns | {"day": pd.date_range("2026-01-01", periods=60)}), str(tmp_path / "t.csv")
+    file = file if write == "to_csv" else str(tmp_path / "t.parquet")
+    getattr(table, write)(file, index=False)
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n] c0, float[n] c1) => (float[n] y) { y = Add(c0, c1) }'
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    notes: dict[str, str] = {}
+    samples_file(file, str(tmp_path / "m.onnx"), Store(tmp_path / "store"), notes=notes)
+    assert notes["time"].startswith("day holds times, and the split is random")
+    notes.clear()
+    samples_file(file, str(tmp_path / "m.onnx"), Store(tmp_path / "store"), notes=notes, time="day")
+    assert "time" not in notes

@@ -9,18 +9,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.record.locks import locked
 from flows.tracking.sender import PARENT, Sender
 from gauntlet.core.artifact import fsync, sha256_of, write_atomically
+from gauntlet.core.errors import StageError
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests
 from wings.lifecycle.library.promotion.retrain_facts import RetrainResult, RetrainTask
 from wings.lifecycle.library.promotion.retrain_page import render_retraining
 
 TASK, RESULT, PAGE = "task.json", "retrain.json", "retrain.html"
 TRAIN, TEST = "train.npz", "test.npz"
+DIGITS = 12
+Kept = TypeVar("Kept", bound=RetrainTask)
 
 
 class NothingToDoError(Exception):
@@ -36,13 +42,30 @@ class RetrainRecord:
     @property
     def task(self) -> RetrainTask:
         """What it has begun with."""
-        return RetrainTask.model_validate_json((self.folder / TASK).read_bytes())
+        return self._read(TASK, RetrainTask)
 
     @property
     def result(self) -> RetrainResult | None:
         """What came of it; None where it was killed, or still runs."""
-        path = self.folder / RESULT
-        return RetrainResult.model_validate_json(path.read_bytes()) if path.exists() else None
+        return self._read(RESULT, RetrainResult) if (self.folder / RESULT).exists() else None
+
+    def _read(self, name: str, kind: type[Kept]) -> Kept:
+        try:
+            return kind.model_validate_json((self.folder / name).read_bytes())
+        except ValidationError as error:
+            raise StageError(f"{self.folder / name}: damaged. Fix: remove {self.folder}, and retrain again") from error
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the samples are those that it began with, whose digest is in the folder's name."""
+        files = [self.train, self.test]
+        return all(file.is_file() for file in files) and self.folder.name.endswith(f"-{sha256_of(files)[:DIGITS]}")
+
+    def require_intact(self) -> None:
+        """Raise `StageError` where the samples are others by now."""
+        if not self.is_intact:
+            what = "its samples were changed or removed since it began"
+            raise StageError(f"{self.folder}: {what}. Fix: retrain again, which reads them from the request log")
 
     @property
     def train(self) -> Path:
@@ -106,8 +129,9 @@ class RetrainRecords:
         samples.save(files[1], samples.held_back)
         for file in files:
             fsync(file)
-        record = RetrainRecord(self.folder / f"{prefix}-{sha256_of(files)[:12]}")
-        if not record.folder.exists():
+        record = RetrainRecord(self.folder / f"{prefix}-{sha256_of(files)[:DIGITS]}")
+        if not record.is_intact:
+            shutil.rmtree(record.folder, ignore_errors=True)
             incoming.rename(record.folder)
         shutil.rmtree(incoming, ignore_errors=True)
         return record

@@ -163,6 +163,7 @@ def _finish(home: Home, record: RetrainRecord, *, fresh: bool) -> RetrainResult:
     task = record.task
     try:
         if task.run_id is None:
+            record.require_intact()
             task = task.replace(run_id=_run(home, PipelineConfig.model_validate(task.config), fresh=fresh))
             record.save(task)
         result = _judged(task, _decision(home, task) or _promote(home, task, record))
@@ -194,6 +195,7 @@ def _run(home: Home, config: PipelineConfig, *, fresh: bool) -> str:
 def _promote(home: Home, task: RetrainTask, record: RetrainRecord) -> Entry:
     """Promote the challenger if its gates allow it; return what the ledger says of it."""
     refused: GateFailed | None = None
+    record.require_intact()
     try:
         promote(
             str(task.run_id),

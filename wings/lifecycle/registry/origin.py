@@ -85,7 +85,7 @@ def find_origin(home: Home, source: str) -> Origin:
                 f"{source}: neither a bundle nor a run of {home.runs}. Fix: name one of: "
                 f"{', '.join(run.name for run in home.run_folders()[-3:]) or 'none yet'}; or a bundle's file or folder"
             )
-        report = RunReport.model_validate_json((folder / "report.json").read_bytes())
+        report = RunReport.read(folder / "report.json")
         run_id, name, package = report.run_id, report.name, report.stage(PACKAGE)
         artifact = package.artifacts.get("bundle") if package else None
         if artifact and not home.store.is_intact(artifact):
@@ -104,7 +104,7 @@ def _require_own(home: Home, source: str, bundle: Bundle) -> None:
     record = home.runs / run / "report.json"
     if run not in {folder.name for folder in home.run_folders()} or not record.is_file():
         return
-    package = RunReport.model_validate_json(record.read_bytes()).stage(PACKAGE)
+    package = RunReport.read(record).stage(PACKAGE)
     made = package.facts.get("digest") if package else None
     if made not in (None, bundle.digest):
         raise ConfigError(

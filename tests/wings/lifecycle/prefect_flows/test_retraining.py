@@ -15,13 +15,17 @@ from mlflow import MlflowClient
 from server_process import json_request, serving
 
 from flows.record.home import Home
+from gauntlet.core.errors import StageError
 from gauntlet.datasets.digits import Digits
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.library.promotion.ledger import Ledger
+from wings.lifecycle.library.promotion.retrain_facts import RetrainTask
 from wings.lifecycle.prefect_flows.alarm_event import alarm_id
-from wings.lifecycle.prefect_flows.retrain_record import RetrainRecords
+from wings.lifecycle.prefect_flows.retrain_record import RetrainRecord, RetrainRecords
+from wings.lifecycle.prefect_flows.retraining import _finish, _promote
 from wings.lifecycle.registry.bundle_cache import resolve
 
 NAME = "digits-small-cnn"
@@ -105,6 +109,41 @@ def kill_in_training(home: Home, log: Path, alarm: str) -> None:
     until(trains)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+@pytest.fixture
+def began(tmp_path: Path) -> tuple[RetrainRecords, LabeledRequests, RetrainRecord]:
+    records, held_back = RetrainRecords(Home(tmp_path), NAME), np.arange(20) >= 14
+    inputs = {"input": np.arange(80, dtype=np.float32).reshape(20, 4)}
+    samples = LabeledRequests(inputs, np.arange(20) % 2, held_back, 0, 20, 20, 20)
+    record = records.add(samples, "champion")
+    counts = {"trained": 14, "held_back": 6, "limits": LIMITS, "config": {}}
+    known = {"id": record.folder.name, "name": NAME, "champion": "c" * 64, "started_at": "2026-01-01T00:00:00+00:00"}
+    record.begin(RetrainTask.model_validate(known | counts))
+    return records, samples, record
+
+
+@pytest.mark.parametrize("file", ["train.npz", "test.npz"])
+def test_samples_that_changed_since_a_retraining_began_are_refused_and_made_anew(home: Home, began, file: str) -> None:
+    records, samples, record = began
+    record.require_intact()
+    with np.load(record.folder / file) as arrays:
+        changed = dict(arrays) | {"labels": 1 - arrays["labels"]}
+    np.savez(record.folder / file, **changed)
+    for run_id in (None, "run-1"):
+        record.save(record.task.replace(run_id=run_id))
+        with pytest.raises(StageError, match="its samples were changed or removed since it began"):
+            _promote(home, record.task, record) if run_id else _finish(home, record, fresh=False)
+    assert (record.result.outcome, records.unfinished()) == ("broke", None)
+    records.add(samples, "champion").require_intact()
+
+
+@pytest.mark.parametrize("file", ["task.json", "retrain.json"])
+def test_damaged_record_of_a_retraining_is_named_in_one_line(began, file: str) -> None:
+    records, _, record = began
+    (record.folder / file).write_text("{")
+    with pytest.raises(StageError, match=rf"{file}: damaged. Fix: remove {record.folder}, and retrain again"):
+        assert [(each.result, each.task) for each in records.all()]
 
 
 @pytest.mark.slow

@@ -148,6 +148,12 @@ def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, r
     record.write_text(report.replace(stages=(*report.stages[:-1], made)).model_dump_json())
     with pytest.raises(ConfigError, match=r"but the run run-1 that it names made .* gauntlet promote run-1"):
         ask(home, str(make_bundle(tmp_path / "forged", errors=0.5).folder))
+    kept = record.read_text()
+    for source in ("run-1", str(genuine.folder)):
+        record.write_text("{}")
+        with pytest.raises(ConfigError, match=r"report.json: damaged, or of another release. Fix: run the model again"):
+            ask(home, source)
+    record.write_text(kept)
     assert ask(home, str(genuine.folder)).changed
 
 
