@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 from pydantic import Field
 
-from gauntlet.calibration.half_range import computes_in_half, half_range_check
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Metrics, Outcome
@@ -138,9 +137,9 @@ def accuracy(
     problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
     cases = case_noise_check(config, problem, (parent or reference).cases, run)
     sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
-    half: tuple[Check, ...] = ()
-    if float_model is not None and computes_in_half(proto):
-        half = (half_range_check(path, workspace.path(float_model), reference.real.inputs),)
+    ranges = list[Check]()
+    for check_range in kinds("range").values() if float_model is not None else ():
+        ranges += check_range(path, workspace.path(float_model), reference.real.inputs)
     checks = (
         *accuracy_checks(config, facts, remedy),
         *further,
@@ -149,7 +148,7 @@ def accuracy(
         *cases,
         *_batch_check(config, facts, signature.sets, session, reference.real.inputs, batch_sizes),
         *sequence,
-        *half,
+        *ranges,
     )
     drawn = _drawings(workspace, signature, reference, outputs, split)
     return Report(facts=facts, checks=checks, artifacts=drawn)

@@ -12,7 +12,6 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
-from gauntlet.datasets.series import windows_check
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import (
     GROUPS,
@@ -120,8 +119,8 @@ class NpzArrays(DataSource):
         else:
             indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
             indices = keep_copies_together(indices, sample_digests(whole), classes)
-        checks = () if keys else windows_check(whole.inputs)
-        return Dataset({name: whole.at(chosen) for name, chosen in indices.items()}, signature, checks)
+        leaks = () if keys else tuple(check for found in kinds("leak").values() for check in found(whole.inputs))
+        return Dataset({name: whole.at(chosen) for name, chosen in indices.items()}, signature, leaks)
 
     def _likely_task(self, truth: dict[Path, Array]) -> Task:
         """Return the problem that labels suggest; with several names, whole numbers are classes, even as floats."""

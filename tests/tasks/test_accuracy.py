@@ -55,6 +55,7 @@ def test_accuracy_passes_when_the_candidate_is_the_fp32_model(trained, judge) ->
 
 
 def test_accuracy_fails_when_a_float16_candidate_is_infinite_elsewhere(trained, judge, tmp_path) -> None:
+    pytest.importorskip("wings.portability.half_range")
     proto, large = trained.proto(), 9000.0
     last = next(node for node in reversed(proto.graph.node) if node.op_type == "Gemm")
     source, last.input[0] = last.input[0], "again"

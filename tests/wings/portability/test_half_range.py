@@ -8,11 +8,11 @@ import onnx
 import onnx_text
 import pytest
 
-from gauntlet.calibration.half_range import computes_in_half, half_range_check
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.runtime.session import open_session
 from tasks.quantize.float16 import Float16
+from wings.portability.half_range import half_range_checks
 
 SUMS = """sums (float[n,8] x) => (float[n,1] y) <float[8,4] w, float[4,1] v>
 { s = MatMul(x, w) r = Relu(s) y = MatMul(r, v) }"""
@@ -22,8 +22,9 @@ def judged(tmp_path: Path, proto: onnx.ModelProto, inputs: NamedArrays) -> tuple
     model, half = tmp_path / "float.onnx", tmp_path / "half.onnx"
     onnx.save(proto, model)
     Float16().quantize(model, None, None, half)
-    assert (computes_in_half(onnx.load(half)), computes_in_half(proto)) == (True, False)
-    return half_range_check(half, model, inputs), half
+    assert half_range_checks(model, model, inputs) == ()
+    (check,) = half_range_checks(half, model, inputs)
+    return check, half
 
 
 @pytest.mark.parametrize(("weight", "place"), [(9000, "for samples"), (3000, "values 4 times"), (1000, "")])

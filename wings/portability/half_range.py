@@ -11,7 +11,7 @@ from onnx import TensorProto
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.datasets.golden import first_samples
-from gauntlet.onnx_model.model_file import read_model, write_model
+from gauntlet.onnx_model.model_file import read_graph, read_model, write_model
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
@@ -21,17 +21,15 @@ SCALES = (1, 2, 4)
 NAME, FIX = "accuracy.overflowing_tensors", "use another recipe, or scale what is large inside the network"
 
 
-def computes_in_half(model: onnx.ModelProto) -> bool:
-    """Return whether weights, or casts, are float16."""
-    casts = (a.i for node in model.graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to")
-    return TensorProto.FLOAT16 in {*(tensor.data_type for tensor in model.graph.initializer), *casts}
-
-
-def half_range_check(model: Path, float_model: Path, inputs: NamedArrays) -> Check:
-    """Check that every float16 tensor is finite where that of its name in the float32 model is.
+def half_range_checks(model: Path, float_model: Path, inputs: NamedArrays) -> tuple[Check, ...]:
+    """Return the check that every float16 tensor is finite where that of its name in the float32 model is; else none.
 
     So they have to be for inputs that are 2 and 4 times as large, too.
     """
+    graph = read_graph(model).graph
+    casts = (a.i for node in graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to")
+    if TensorProto.FLOAT16 not in {*(tensor.data_type for tensor in graph.initializer), *casts}:
+        return ()
     some, place, wrong = first_samples(inputs, SAMPLES), "", set[str]()
     for scale in SCALES:
         scaled = {name: array * np.array(scale, array.dtype) for name, array in some.items() if array.dtype.kind == "f"}
@@ -41,7 +39,7 @@ def half_range_check(model: Path, float_model: Path, inputs: NamedArrays) -> Che
             place = f"{min(wrong)!r} exceeds 65504, the largest float16, for samples"
             place += f" with values {scale} times as large" if scale > 1 else ""
             break
-    return Check.of(NAME, len(wrong), "==", 0, place, FIX)
+    return (Check.of(NAME, len(wrong), "==", 0, place, FIX),)
 
 
 def _non_finite(model: Path, inputs: NamedArrays, wanted: Collection[str] | None = None) -> set[str]:

@@ -12,7 +12,7 @@ MAX_VALUES = 400_000
 FIX = "say what to split by: split_times, split_groups (--time, --group), one number or text for each sample"
 
 
-def windows_check(inputs: NamedArrays) -> tuple[Check, ...]:
+def windows_checks(inputs: NamedArrays) -> tuple[Check, ...]:
     """Return a warning where most samples of an input are windows that overlap; nothing otherwise."""
     shares = {name: _continued(array) for name, array in inputs.items() if array.ndim in (2, 3)}
     what = "samples of {!r} end as another one goes on, as windows of a series: the split leaves parts of each in all"
