@@ -88,10 +88,7 @@ def _segmenter(name: str, folder: Path) -> ZooModel:
 
 
 def _detector(name: str, folder: Path) -> ZooModel:
-    """Return a detector as its documentation exports it: of one image a call, which has no axis for the batch.
-
-    The outputs are ONNX Runtime's for the file, as PyTorch's tracing exporter freezes how many boxes it keeps.
-    """
+    """Return a detector that takes one image a call, and ONNX Runtime's outputs: tracing freezes the number of boxes."""
     import torch
     from torchvision.models import get_model
 
@@ -107,10 +104,10 @@ def _detector(name: str, folder: Path) -> ZooModel:
             weight.data *= 4 if has_regions else 1 if name == "ssd300_vgg16" else 30  # whose scores would all be 1
     path, names = folder / "model.onnx", {"input_names": ["image"], "opset_version": 17}
     torch.onnx.export(network, ([torch.rand(3, side, side)],), path, dynamo=False, **names)
-
     draw = lambda count: {"image": np.random.default_rng(1).random((count, 3, side, side), np.float32)}  # noqa: E731
     made = with_samples(path, draw, lambda samples: run_file(path, samples), words=())
-    return replace(made, refusal=AMPLIFIED if has_regions or "retinanet" in name else "")
+    tied = "close scores are only selected otherwise" if name.startswith("keypoint") else AMPLIFIED
+    return replace(made, refusal=tied if has_regions or "retinanet" in name else "")
 
 
 def vision() -> dict[str, Callable[[Path], ZooModel]]:
