@@ -88,7 +88,7 @@ def _segmenter(name: str, folder: Path) -> ZooModel:
 
 
 def _detector(name: str, folder: Path) -> ZooModel:
-    """Return a detector that takes one image a call, and ONNX Runtime's outputs: tracing freezes the number of boxes."""
+    """Return a detector of one image a call, and ONNX Runtime's outputs: tracing freezes the number of boxes."""
     import torch
     from torchvision.models import get_model
 
