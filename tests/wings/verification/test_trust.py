@@ -42,7 +42,7 @@ def test_until_the_last_key_is_removed_bundles_need_a_signature(
         gauntlet.load(signed)
     monkeypatch.setenv(TRUSTED_KEYS, str(trusted_key))
     gauntlet.load(signed)
-    assert f"by a key of {TRUSTED_KEYS} ({trusted_key})" in told(capsys)
+    assert f"a key of {TRUSTED_KEYS} ({trusted_key}) has signed" in told(capsys)
     monkeypatch.delenv(TRUSTED_KEYS)
     assert "every bundle is used" in told(capsys, "remove", listed[1][0])
     gauntlet.load(packed)
