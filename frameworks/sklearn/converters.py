@@ -71,13 +71,14 @@ def register() -> None:
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
     def replace(model: type, convert: Any, shape: Any = None, **more: Any) -> None:
         alias = f"Sklearn{model.__name__}"
         update_registered_converter(model, alias, shape or get_shape_calculator(alias), convert, **more)
 
     replace(FunctionTransformer, _convert_function, _function_shape)
+    replace(OneHotEncoder, _convert_one_hot)
     replace(SimpleImputer, _convert_imputer, _imputer_shape)
     replace(TfidfTransformer, _convert_tfidf, options={"nan": [True, False]})
     replace(TransformedTargetRegressor, _convert_target, _target_shape, parser=_parse_target)
@@ -98,6 +99,19 @@ def _function_shape(operator: Any) -> None:
     shape = [operator.inputs[0].get_first_dimension(), None if None in widths else sum(widths)]
     kind = type(first) if operator.raw_operator.func is None else FloatTensorType
     operator.outputs[0].type = kind(shape)
+
+
+def _convert_one_hot(scope: Any, operator: Any, container: Any) -> None:
+    """Encode unknown categories as zeros, as scikit-learn does where none is infrequent; skl2onnx's file fails."""
+    from skl2onnx.operator_converters.one_hot_encoder import convert_sklearn_one_hot_encoder
+
+    encoder = operator.raw_operator
+    limited = encoder.min_frequency is not None or encoder.max_categories is not None  # else it has no such categories
+    has_rare = limited and any(rare is not None for rare in encoder.infrequent_categories_)
+    if encoder.handle_unknown in ("infrequent_if_exist", "warn") and not has_rare:
+        operator.raw_operator = copy.copy(encoder)
+        operator.raw_operator.handle_unknown = "ignore"
+    convert_sklearn_one_hot_encoder(scope, operator, container)
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:

@@ -21,7 +21,14 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, PowerTransformer, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    OneHotEncoder,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 from sklearn.svm import SVC, LinearSVC
 
 from frameworks.sklearn.brought_estimator import SklearnModel
@@ -80,6 +87,13 @@ def test_missing_values_are_marked(exported) -> None:
     np.testing.assert_allclose(probabilities, estimator.predict_proba(gaps[UNSEEN]), atol=1e-5)
     assert np.array_equal(label, estimator.predict(gaps[UNSEEN]))
     assert estimator[0].transform(gaps[UNSEEN]).shape == (50, 7)
+
+
+def test_unknown_category_is_none_of_the_known_ones(exported) -> None:
+    colours = np.array([*"abcd" * 25, *"abcde" * 10])[:, None]
+    estimator = make_pipeline(OneHotEncoder(handle_unknown="infrequent_if_exist"), LINE)
+    _, outputs = exported(estimator, colours, SPECIES)
+    np.testing.assert_allclose(outputs[1], estimator.predict_proba(colours[UNSEEN]), atol=1e-5)
 
 
 def test_counts_of_words_are_damped(exported) -> None:
