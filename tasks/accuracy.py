@@ -138,8 +138,8 @@ def accuracy(
     cases = case_noise_check(config, problem, (parent or reference).cases, run)
     sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
     ranges = list[Check]()
-    for check_range in kinds("range").values() if float_model is not None else ():
-        ranges += check_range(path, workspace.path(float_model), reference.real.inputs)
+    for check_range in kinds("range").values():
+        ranges += check_range(path, workspace.path(float_model), reference.real.inputs) if float_model else ()
     checks = (
         *accuracy_checks(config, facts, remedy),
         *further,
