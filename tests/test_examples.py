@@ -1,5 +1,6 @@
 """The notebooks in examples/ run from top to bottom, and so do the command lines of the README and the five doors."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -85,7 +86,8 @@ def run_lines(page: str, folder: Path, home: Path) -> None:
         if re.search(r"gauntlet bundle(?! RUN)", line):
             (folder / "digits.zip").unlink(missing_ok=True)  # of an example above
         run = latest_report(Home(home)).run_id if " RUN " in line else ""
-        words = f"{line.replace(' RUN ', f' {run} ')} {chosen(FURTHER_WORDS, line) or ''}"
+        key = next(iter(json.loads((home / "trusted-keys.json").read_bytes()))) if "FINGERPRINT" in line else ""
+        words = line.replace(" RUN ", f" {run} ").replace("FINGERPRINT", key) + f" {chosen(FURTHER_WORDS, line) or ''}"
         environment = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "GAUNTLET_HOME": str(home), "HOME": str(folder)}
         done = subprocess.run(["bash", "-c", words], cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"

@@ -211,7 +211,8 @@ class Work:
                 with ResourceUsage() as usage:
                     report = self._result(home, workspace)
             except Exception as error:
-                if resumes and not isinstance(error, PipelineError):  # a damaged checkpoint would end each attempt
+                is_known = isinstance(error, PipelineError | MemoryError) or getattr(error, "errno", None)
+                if resumes and not is_known:  # a full disk is; a damaged checkpoint would end each attempt
                     log.warning("%s: what was begun cannot be continued (%s)", self.label, type(error).__name__)
                     shutil.rmtree(workspace.folder, ignore_errors=True)
                 raise
