@@ -210,9 +210,8 @@ class Work:
             try:
                 with ResourceUsage() as usage:
                     report = self._result(home, workspace)
-            except Exception as error:
-                is_known = isinstance(error, PipelineError | MemoryError) or getattr(error, "errno", None)
-                if resumes and not is_known:  # a full disk is; a damaged checkpoint would end each attempt
+            except Exception as error:  # such as a damaged checkpoint's, which would end each attempt
+                if resumes and not (isinstance(error, PipelineError | MemoryError) or getattr(error, "errno", None)):
                     log.warning("%s: what was begun cannot be continued (%s)", self.label, type(error).__name__)
                     shutil.rmtree(workspace.folder, ignore_errors=True)
                 raise
