@@ -50,12 +50,14 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     torch.manual_seed(0)
     size = CLASSIFIERS[name]
     network = get_model(name, num_classes=5, **ARGUMENTS.get(name, {}))
+    for layer in network.modules() if name.startswith("efficientnet_v2") else ():
+        if hasattr(layer, "block"):  # as trained ones, which change little: they would amplify rounding
+            layer.block[-1][1].weight.data.fill_(0.2)
     _normalize(network, size)
     _show_all_layers(network)
     model = program(folder, network, 3, size, size)
-    exact = computed_by(network.double())  # deep ones round by more than half of what the judge allows
-    expected = list(exact({name: array.astype(float) for name, array in model.unseen.items()}))
-    return replace(model, expected=expected, refusal=AMPLIFIED)
+    expected = computed_by(network.double())({name: array.astype(float) for name, array in model.unseen.items()})
+    return replace(model, expected=[*expected], refusal=AMPLIFIED)  # deep ones round by half of what is allowed
 
 
 def _normalize(network: Any, size: int) -> None:
