@@ -51,7 +51,7 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     size = CLASSIFIERS[name]
     network = get_model(name, num_classes=5, **ARGUMENTS.get(name, {}))
     for layer in network.modules() if name.startswith("efficientnet_v2") else ():
-        if hasattr(layer, "block"):  # as trained ones, which change little: they would amplify rounding
+        if getattr(layer, "use_res_connect", False):  # a trained one changes little; others amplify rounding
             layer.block[-1][1].weight.data.fill_(0.2)
     _normalize(network, size)
     _show_all_layers(network)
