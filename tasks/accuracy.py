@@ -133,22 +133,17 @@ def accuracy(
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
-    by_class = class_checks(facts, min_recall, min_precision, remedy)
     problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
-    cases = case_noise_check(config, problem, (parent or reference).cases, run)
-    sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
-    ranges = list[Check]()
-    for check_range in kinds("range").values():
-        ranges += check_range(path, workspace.path(float_model), reference.real.inputs) if float_model else ()
+    inputs, ranges = reference.real.inputs, kinds("range").values()
     checks = (
         *accuracy_checks(config, facts, remedy),
         *further,
-        *by_class,
+        *class_checks(facts, min_recall, min_precision, remedy),
         *_calibration_check(facts, max_ece),
-        *cases,
-        *_batch_check(config, facts, signature.sets, session, reference.real.inputs, batch_sizes),
-        *sequence,
-        *ranges,
+        *case_noise_check(config, problem, (parent or reference).cases, run),
+        *_batch_check(config, facts, signature.sets, session, inputs, batch_sizes),
+        *(sequence_checks(config, facts.sequence) if facts.sequence else ()),
+        *(check for of in ranges if float_model for check in of(path, workspace.path(float_model), inputs)),
     )
     drawn = _drawings(workspace, signature, reference, outputs, split)
     return Report(facts=facts, checks=checks, artifacts=drawn)

@@ -241,9 +241,10 @@ def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:
         name, kind = label.input[0], type(model).__name__
         readers = [node for node in graph.node if name in node.input and node is not label]
         if kind == "SGDClassifier" and model.loss in ("log_loss", "modified_huber") and len(model.classes_) > 2:
-            while makers[name].op_type != "Add" or makers[makers[name].input[0]].op_type != "MatMul":
+            parts = "Add", "MatMul"
+            while name in makers and (makers[name].op_type, makers.get(makers[name].input[0], label).op_type) != parts:
                 name = makers[name].input[0]
-            label.input[0] = name
+            label.input[0] = name if name in makers else label.input[0]
         elif kind == "OneVsRestClassifier" and len(logistic) == len(makers[name].input) and len(readers) == 1:
             for attribute in logistic:
                 attribute.s = b"NONE"

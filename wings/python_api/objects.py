@@ -113,11 +113,9 @@ def samples_file(
         noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"
     if data is None and (time or (group and source is None)):
         raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
-    if source is None:
-        return None
-    in_files = array_files(Path(source)) if data is None else {}
+    in_files = array_files(Path(source)) if data is None and source is not None else {}
     if data is None and not in_files:
-        return str(source)
+        return None if source is None else str(source)
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
@@ -131,9 +129,8 @@ def samples_file(
         raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
     if in_files and not changes:
         return str(source)
-    noted |= {"arrays": changes} if changes else {}
     if notes is not None:
-        notes |= noted
+        notes |= noted | ({"arrays": changes} if changes else {})
     return _stored(splits, store)
 
 

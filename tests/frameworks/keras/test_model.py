@@ -8,12 +8,15 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import onnx_text
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frameworks.keras import files
 from frameworks.keras.architectures import KerasNetworkSpec, known_names
+from frameworks.keras.conversion import converting
 from frameworks.keras.model import from_network, nhwc
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError
@@ -158,3 +161,15 @@ def test_outputs_of_a_sequential_network_have_the_same_names_each_time_it_is_loa
     keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, name="scores")]).save(tmp_path / "sequential.keras")
     names = [from_network(files.load(tmp_path / "sequential.keras")).outputs for _ in range(2)]
     assert names == [("scores",), ("scores",)]
+
+
+def test_steps_of_the_optimization_share_the_weights() -> None:
+    text = "m (float[n,2048] x) => (float[n,2048] y) <float[2048,2048] w> { z = MatMul(x, w) y = Identity(z) }"
+    proto = onnx_text.model(text, {"w": np.ones((2048, 2048), np.float32)}, opset=13)  # 16 MiB
+    with converting() as tf2onnx:
+        converted, own = tf2onnx.graph.GraphUtil.create_graph_from_onnx_model(proto), psutil.Process()
+        before = own.memory_info().rss
+        optimized = tf2onnx.optimizer.optimize_graph(converted)
+        grown = own.memory_info().rss - before
+    assert [node.type for node in optimized.get_nodes() if not node.is_const()] == ["Placeholder", "MatMul"]
+    assert grown < 4 * proto.ByteSize(), grown / proto.ByteSize()

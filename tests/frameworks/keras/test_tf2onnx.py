@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_text
-import psutil
 import pytest
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
-from frameworks.keras.conversion import converting
 from frameworks.keras.exporter import SavedModel, Tf2Onnx
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.artifact import Artifact
@@ -300,15 +297,3 @@ def test_export_is_refused_by_the_operator_that_onnx_does_not_have(bring: Bring,
     source, out = bring(SavedModelFolder(trust=True, model=tmp_path / "gamma"), {"row": rows}, "none")
     with pytest.raises(StageError, match=r"tf2onnx .* cannot convert Lgamma\. Fix: use layers without it, or"):
         exported(SavedModel(), source, out)
-
-
-def test_steps_of_the_optimization_share_the_weights() -> None:
-    text = "m (float[n,2048] x) => (float[n,2048] y) <float[2048,2048] w> { z = MatMul(x, w) y = Identity(z) }"
-    proto = onnx_text.model(text, {"w": np.ones((2048, 2048), np.float32)}, opset=13)  # 16 MiB
-    with converting() as tf2onnx:
-        converted, own = tf2onnx.graph.GraphUtil.create_graph_from_onnx_model(proto), psutil.Process()
-        before = own.memory_info().rss
-        optimized = tf2onnx.optimizer.optimize_graph(converted)
-        grown = own.memory_info().rss - before
-    assert [node.type for node in optimized.get_nodes() if not node.is_const()] == ["Placeholder", "MatMul"]
-    assert grown < 4 * proto.ByteSize(), grown / proto.ByteSize()

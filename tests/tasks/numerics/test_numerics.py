@@ -256,13 +256,11 @@ def amplified(keep: Keep, nearness: float, error: float, **limits: float) -> Rep
     b: NDArray[np.float32] = (a - nearness * step).astype(np.float32)
     inputs = generator.normal(size=(32, 16)).astype(np.float32)
     offset = np.array([error, 0, 0, 0], np.float32)
-    out, model = keep(
-        onnx_text.model(NETWORK, {"a": a, "b": b, "offset": offset, "scale": np.float32(0.05 / nearness)})
-    )
+    weights = {"a": a, "b": b, "offset": offset, "scale": np.float32(0.05 / nearness)}
+    out, model = keep(onnx_text.model(NETWORK, weights))
     wide = inputs.astype(np.float64)
     exact = (wide @ a.astype(np.float64) - wide @ b.astype(np.float64)) * (0.05 / nearness)
-    case = GoldenCase({"x": inputs}, {"y": exact.astype(np.float32)})
-    Golden({"real": case}, {}).save(out.folder / "golden.npz")
+    Golden({"real": GoldenCase({"x": inputs}, {"y": exact.astype(np.float32)})}, {}).save(out.folder / "golden.npz")
     golden = out.store_file(out.folder / "golden.npz")
     return numerics(NumericsConfig(**limits), out, model=model, golden=golden)
 
