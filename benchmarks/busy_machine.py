@@ -1,13 +1,15 @@
 """Whether a race tells the ratio of two files beside other work, with timed turns that it can interrupt and without.
 
-    python benchmarks/busy_machine.py [--quiet-races 5] [--races 2] [--result FILE.json]
+    python benchmarks/busy_machine.py [--races 2] [--result FILE.json]
 
-Networks of torchvision with random weights are raced against their INT8 files. A pair's ratio is the median of its
-real-time races with no other work, so run nothing else. Then each pair is raced beside each kind of work, in turns with
-real-time priority and with the normal one. Other work takes caches and half of a core with two threads, too, so that a
-ratio beside it may truly differ: what an interval without real-time priority must not do is to prove the wrong one.
+Networks of torchvision with random weights are raced against their INT8 files, beside each kind of work in turns with
+real-time priority and with the normal one. A machine may change by itself, so each race is compared with the quiet
+ones right before and after it; run nothing else. Other work takes caches and half of a core with two threads, too, so
+that a ratio beside it may truly differ: what an interval without real-time priority must not do is to prove the wrong
+one.
 """
 
+import math
 import statistics
 import subprocess
 import sys
@@ -33,8 +35,9 @@ from wings.comparison.library.random_inputs import random_inputs
 LOOP = (sys.executable, "-c", "while True: pass")
 PRODUCTS = (sys.executable, "-c", "import numpy as n\nx = n.ones((900, 900))\nwhile True: x @ x")
 SHORT = (sys.executable, "-c", "import subprocess as s, sys\nwhile True: s.run([sys.executable, '-c', 'pass'])")
+NOTHING = "nothing"
 WORK = {
-    "nothing": [],
+    NOTHING: [],
     **{f"{n} busy loops": [LOOP] * n for n in (1, 2, 4)},
     "matrix products": [PRODUCTS],
     "short processes": [SHORT],
@@ -71,6 +74,43 @@ class Race(NamedTuple):
     row: BenchmarkRow
     aa_deviation: float
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it had the machine for itself, in real time."""
+        return (self.work, self.priority) == (NOTHING, "realtime")
+
+    @property
+    def margin(self) -> float:
+        """Half of the width of its interval, as a logarithm."""
+        return math.log(self.row.speedup_high / self.row.speedup_low) / 2
+
+
+class Judged(NamedTuple):
+    """A race beside the quiet ones right before and after it."""
+
+    race: Race
+    quiet: float
+    """Their ratio: the geometric mean."""
+    agrees: bool
+    """Whether its interval and theirs, taken together, leave room for no difference."""
+
+    @property
+    def distance(self) -> float:
+        """How far it is from them, as a share of their ratio."""
+        return abs(self.race.row.speedup / self.quiet - 1)
+
+
+def judge(races: list[Race]) -> list[Judged]:
+    """Compare the races of one pair, in the order in which they were made, with the quiet ones next to them."""
+    judged = []
+    for place, race in enumerate(races):
+        sides = (reversed(races[:place]), iter(races[place + 1 :]))
+        near = [found for side in sides if (found := next((r for r in side if r.is_quiet), None))]
+        quiet = statistics.geometric_mean(r.row.speedup for r in near)
+        allowed = math.hypot(race.margin, math.hypot(*(r.margin for r in near)) / len(near))
+        judged.append(Judged(race, quiet, abs(math.log(race.row.speedup / quiet)) <= allowed))
+    return judged
+
 
 @contextmanager
 def beside(work: str) -> Iterator[None]:
@@ -99,65 +139,58 @@ def race(slower: Path, faster: Path, work: str, priority: Priority, seed: int) -
     return made
 
 
-def summary(races: list[Race]) -> Measured:
-    """Return how often the intervals cover the quiet ratio, and how wide they are."""
-    quiet = {
-        pair: statistics.median(
-            r.row.speedup for r in races if (r.pair, r.work, r.priority) == (pair, "nothing", "realtime")
-        )
-        for pair in dict.fromkeys(r.pair for r in races)
-    }
-    covered = {r: r.row.speedup_low <= quiet[r.pair] <= r.row.speedup_high for r in races}
-    width = {r: r.row.speedup_high / r.row.speedup_low - 1 for r in races}
+def summary(judged: list[Judged]) -> Measured:
+    """Return how often the races agree with the quiet ones next to them, and how wide their intervals are."""
     rows = list[tuple[str, ...]]()
-    for priority in ("realtime", "normal"):
-        for work in WORK:
-            for pair, ratio in quiet.items():
-                some = [r for r in races if (r.pair, r.work, r.priority) == (pair, work, priority)]
-                middle, low, high = (
-                    statistics.median(getattr(r.row, f"speedup{end}") for r in some) for end in ("", "_low", "_high")
-                )
-                apart = max(r.aa_deviation for r in some)
-                rows.append((pair, f"{ratio:.2f}x", work, priority, f"{middle:.2f}x [{low:.2f}, {high:.2f}]",
-                             f"{sum(covered[r] for r in some)} of {len(some)}", f"{apart:.1%}"))  # fmt: skip
-    realtime = [r for r in races if r.priority == "realtime"]
-    share = 100 * statistics.mean(covered[r] for r in realtime)
-    beside_nothing, beside_4 = (
-        statistics.median(width[r] for r in realtime if r.work == work) for work in ("nothing", "4 busy loops")
-    )
-    distance = 100 * max(abs(r.row.speedup / quiet[r.pair] - 1) for r in realtime)
-    wrong = sum(r.row.verdict == "slower" for r in races if quiet[r.pair] > 1.1)
+    kinds = dict.fromkeys((j.race.priority, j.race.work, j.race.pair) for j in judged)
+    for priority, work, pair in sorted(kinds, key=lambda kind: (kind[0] == "normal", list(WORK).index(kind[1]))):
+        some = [j for j in judged if (j.race.priority, j.race.work, j.race.pair) == (priority, work, pair)]
+        middle, low, high = (
+            statistics.median(getattr(j.race.row, f"speedup{end}") for j in some) for end in ("", "_low", "_high")
+        )
+        rows.append((pair, work, priority, f"{statistics.median(j.quiet for j in some):.2f}x",
+                     f"{middle:.2f}x [{low:.2f}, {high:.2f}]", f"{sum(j.agrees for j in some)} of {len(some)}",
+                     f"{max(j.race.aa_deviation for j in some):.1%}"))  # fmt: skip
+    realtime = [j for j in judged if j.race.priority == "realtime" and not j.race.is_quiet]
+    quiet = [j for j in judged if j.race.is_quiet]
+    beside_4 = statistics.median(j.race.margin for j in realtime if j.race.work == "4 busy loops")
+    beside_nothing = statistics.median(j.race.margin for j in quiet)
+    wrong = sum(j.race.row.verdict == "slower" for j in judged if j.quiet > 1.1)
     figures = (
-        Figure.at_least("real-time races whose interval covers the quiet ratio", round(share, 1), 93, "%"),
+        Figure.at_least("real-time races beside work that agree with the quiet ones next to them",
+                        round(100 * statistics.mean(j.agrees for j in realtime), 1), 93, "%"),
+        Figure(name="quiet races that agree with the quiet ones next to them",
+               value=round(100 * statistics.mean(j.agrees for j in quiet), 1), unit="%"),
         Figure.at_most("width of real-time intervals beside 4 busy loops, relative to the quiet one",
                        round(beside_4 / beside_nothing, 2), 2, "x"),
-        Figure.at_most("largest distance of a real-time race from the quiet ratio", round(distance, 1), 5, "%"),
+        Figure.at_most("largest distance of a real-time race beside work from the quiet ones next to it",
+                       round(100 * max(j.distance for j in realtime), 1), 5, "%"),
+        Figure(name="largest distance of a quiet race from the quiet ones next to it",
+               value=round(100 * max(j.distance for j in quiet), 1), unit="%"),
         Figure.exactly("wrong verdicts, both priorities", wrong),
     )  # fmt: skip
-    columns = "pair", "quiet", "beside", "priority", "median race", "covers the quiet ratio", "control at most apart"
+    columns = "pair", "beside", "priority", "quiet", "median race", "agrees with quiet", "control at most apart"
     conditions = f"{DEFAULT.rounds} rounds of {DEFAULT.block_ms:g} ms at batch 1, {usable_threads()} threads"
     return Measured("Other work on the machine does not bend a race with priority", conditions, figures, columns, rows)
 
 
 def main() -> int:
-    """Race all pairs beside all kinds of work."""
+    """Race all pairs beside all kinds of work, with a quiet race before and after each."""
     parser = script_parser(__doc__)
-    parser.add_argument("--quiet-races", type=int, default=5, help="of each pair, with priority, beside nothing")
     parser.add_argument("--races", type=int, default=2, help="of each pair beside each kind of work, by each priority")
     options = parser.parse_args()
-    priorities: tuple[Priority, ...] = "realtime", "normal"
+    judged = list[Judged]()
     with tempfile.TemporaryDirectory() as folder:
-        pairs = [make_pair(architecture, pixels, Path(folder)) for architecture, pixels in NETWORKS.items()]
-        races = [race(*pair, "nothing", "realtime", seed) for seed in range(options.quiet_races) for pair in pairs]
-        races += [
-            race(*pair, work, priority, seed)
-            for seed in range(options.races)
-            for work in WORK
-            for pair in pairs
-            for priority in priorities
-            if (work, priority) != ("nothing", "realtime")
-        ]
-    return conclude(summary(races), "measurement", options.result)
+        for architecture, pixels in NETWORKS.items():
+            pair = make_pair(architecture, pixels, Path(folder))
+            races = [race(*pair, NOTHING, "realtime", 0)]
+            for seed in range(options.races):
+                for work in WORK:
+                    busy: tuple[Priority, ...] = ("normal",) if work == NOTHING else ("realtime", "normal")
+                    races += [race(*pair, work, priority, seed) for priority in busy]
+                    races.append(race(*pair, NOTHING, "realtime", seed))
+            judged += judge(races)
+    return conclude(summary(judged), "measurement", options.result)
 
 
 if __name__ == "__main__":
