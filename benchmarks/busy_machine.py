@@ -3,10 +3,10 @@
     python benchmarks/busy_machine.py [--races 2] [--result FILE.json]
 
 Networks of torchvision with random weights are raced against their INT8 files, beside each kind of work in turns with
-real-time priority and with the normal one. A machine may change by itself, so each race is compared with the quiet
-ones right before and after it; run nothing else. Other work takes caches and half of a core with two threads, too, so
-that a ratio beside it may truly differ: what an interval without real-time priority must not do is to prove the wrong
-one.
+real-time priority and with the normal one. A virtual machine changes by itself, so each race is compared with the quiet
+ones right before and after it: the quiet ratio meanwhile is taken to be between theirs. Run nothing else. Other work
+takes caches and half of a core with two threads, too, so that a ratio beside it may truly differ: what an interval
+without real-time priority must not do is to prove the wrong one.
 """
 
 import math
@@ -89,15 +89,12 @@ class Judged(NamedTuple):
     """A race beside the quiet ones right before and after it."""
 
     race: Race
-    quiet: float
-    """Their ratio: the geometric mean."""
+    quiet: tuple[float, float]
+    """The lower and the higher of their ratios: in between was the quiet one when it took place."""
+    distance: float
+    """From there, as a share."""
     agrees: bool
-    """Whether its interval and theirs, taken together, leave room for no difference."""
-
-    @property
-    def distance(self) -> float:
-        """How far it is from them, as a share of their ratio."""
-        return abs(self.race.row.speedup / self.quiet - 1)
+    """Whether the intervals leave room for no distance."""
 
 
 def judge(races: list[Race]) -> list[Judged]:
@@ -106,9 +103,12 @@ def judge(races: list[Race]) -> list[Judged]:
     for place, race in enumerate(races):
         sides = (reversed(races[:place]), iter(races[place + 1 :]))
         near = [found for side in sides if (found := next((r for r in side if r.is_quiet), None))]
-        quiet = statistics.geometric_mean(r.row.speedup for r in near)
-        allowed = math.hypot(race.margin, math.hypot(*(r.margin for r in near)) / len(near))
-        judged.append(Judged(race, quiet, abs(math.log(race.row.speedup / quiet)) <= allowed))
+        low, high = (end(near, key=lambda r: r.row.speedup) for end in (min, max))
+        ratio, nearest = race.row.speedup, low if race.row.speedup < low.row.speedup else high
+        inside = low.row.speedup <= ratio <= high.row.speedup
+        distance = 0 if inside else abs(math.log(ratio / nearest.row.speedup))
+        agrees = distance <= math.hypot(race.margin, nearest.margin)
+        judged.append(Judged(race, (low.row.speedup, high.row.speedup), math.expm1(distance), agrees))
     return judged
 
 
@@ -148,14 +148,15 @@ def summary(judged: list[Judged]) -> Measured:
         middle, low, high = (
             statistics.median(getattr(j.race.row, f"speedup{end}") for j in some) for end in ("", "_low", "_high")
         )
-        rows.append((pair, work, priority, f"{statistics.median(j.quiet for j in some):.2f}x",
+        quiet_low, quiet_high = (statistics.median(j.quiet[end] for j in some) for end in (0, 1))
+        rows.append((pair, work, priority, f"{quiet_low:.2f}x to {quiet_high:.2f}x",
                      f"{middle:.2f}x [{low:.2f}, {high:.2f}]", f"{sum(j.agrees for j in some)} of {len(some)}",
                      f"{max(j.race.aa_deviation for j in some):.1%}"))  # fmt: skip
     realtime = [j for j in judged if j.race.priority == "realtime" and not j.race.is_quiet]
     quiet = [j for j in judged if j.race.is_quiet]
     beside_4 = statistics.median(j.race.margin for j in realtime if j.race.work == "4 busy loops")
     beside_nothing = statistics.median(j.race.margin for j in quiet)
-    wrong = sum(j.race.row.verdict == "slower" for j in judged if j.quiet > 1.1)
+    wrong = sum(j.race.row.verdict == "slower" for j in judged if j.quiet[0] > 1.1)
     figures = (
         Figure.at_least("real-time races beside work that agree with the quiet ones next to them",
                         round(100 * statistics.mean(j.agrees for j in realtime), 1), 93, "%"),
