@@ -56,7 +56,8 @@ def sequence_checks(config: AccuracyLimits, facts: SequenceComparison) -> list[C
     said once, of the samples alone.
     """
     pairs = ", ".join(f"{name} -> {output}" for name, output in facts.states)
-    where = f"{facts.sequences} sequences of {facts.steps} steps in which each model is fed its own states ({pairs})"
+    length = f"{facts.steps} step{'s' * (facts.steps > 1)}"
+    where = f"{facts.sequences} sequences of {length} in which each model is fed its own states ({pairs})"
     checks = []
     for check in accuracy_checks(config, facts.all_steps, FIX):
         name = check.name.removeprefix("accuracy.")
