@@ -13,8 +13,8 @@ from gauntlet.runtime.processor import EXACT_KERNELS, Processor, session_setting
 from gauntlet.runtime.resources import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
-ERRORS = 3
-"""Of ONNX Runtime's levels of messages: errors and fatal ones."""
+ERRORS, FATAL = 3, 4
+"""Of ONNX Runtime's levels of messages. What a session cannot do, its exception says as well."""
 
 LEVELS = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -76,7 +76,7 @@ def open_session(
     options.intra_op_num_threads = threads or usable_threads()
     options.enable_cpu_mem_arena = arena
     options.enable_mem_pattern = memory_pattern
-    options.log_severity_level = ERRORS
+    options.log_severity_level = FATAL
     if inter_op_threads:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
         options.inter_op_num_threads = inter_op_threads

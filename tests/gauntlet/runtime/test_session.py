@@ -37,6 +37,13 @@ def test_session_is_refused_with_a_stage_error_when_the_model_is_no_model(tmp_pa
             open_session(model)
 
 
+def test_failed_call_is_said_by_its_exception_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = onnx_text.save(tmp_path / "model.onnx", "g (float[n] a, float[m] b) => (float[k] y) { y = Add(a, b) }")
+    with pytest.raises(Exception, match="broadcast"):
+        open_session(Path(model)).run(None, {"a": np.ones(2, np.float32), "b": np.ones(3, np.float32)})
+    assert capfd.readouterr().err == ""
+
+
 def test_newest_versions_load_and_the_next_do_not_when_tried(trained) -> None:
     proto = trained.proto()
     proto.ir_version = supported_ir_version()
