@@ -151,11 +151,12 @@ class PipelineConfig(Frozen):
         """The names of the candidates that a repair may make."""
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
         return tuple(
-            f"{network}{recipe.name}{stage.suffix}"
+            f"{network}{recipe.name}{suffix}"
             for name, stage in configured_stages(self, "rejected").items()
             for network in networks
             for recipe in self.quantize
             if stage.fits(getattr(self, name), recipe, ())
+            for suffix in filter(None, (stage.suffix, stage.suffix_of_accepted))
         )
 
     @property

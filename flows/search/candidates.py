@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
@@ -15,7 +15,7 @@ from flows.search.time_budget import TimeBudget
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
-from gauntlet.core.errors import GateFailed, NothingToGain
+from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.shipping import configured_stages
 from gauntlet.runtime.operator_libraries import operator_libraries
@@ -55,8 +55,7 @@ def joined(forks: Iterable[Future[Candidates]]) -> Candidates:
 def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:
     """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned.
 
-    Raises:
-        AccuracyLost: when the gate rejects it.
+    Raises AccuracyLost when the gate rejects it.
     """
     try:
         candidate.stage(
@@ -154,8 +153,6 @@ class Search:
                 files=(partial(user_files, graph_pass), *operator_libraries()),
                 budget_s=time.for_passes,
             )
-            if optimized.facts.nothing_to_gain:
-                raise NothingToGain(optimized.facts.nothing_to_gain)
             model = optimized.artifacts["model"]
             attempt.stage(structure, config.structure, model=model)
             attempt.stage(numerics, limits, model=model, golden=golden, test=self.reference.splits["test"])
@@ -205,8 +202,6 @@ class Search:
                     ranges=ranges,
                     samples=self.reference.splits.get("calibration") if ranges else None,
                 )
-                if quantized.facts.nothing_to_gain:
-                    raise NothingToGain(quantized.facts.nothing_to_gain)
                 file = quantized.artifacts["model"]
                 try:
                     self.prove_quantized(attempt, file)
@@ -216,16 +211,18 @@ class Search:
         return Quantized(attempt.made, recipe, file, inaccurate)
 
     def repair(self, made: Sequence[Quantized]) -> Candidates:
-        """Make a candidate of the most exact rejected one that a package's stage can repair; none where it cannot."""
+        """Make a candidate of the most exact rejected one, and of the most exact other, where a package's stage can."""
         config, base, splits = self.config, self.base, self.reference.splits
         images = splits.get("validation", splits.get("calibration"))
-        recipes, rejected = [each.recipe for each in made if each.file], [each for each in made if each.inaccurate]
-        for name, stage in configured_stages(config, "rejected").items() if base.calibrated and images else ():
-            value = getattr(config, name)
-            if not (fitting := [each for each in rejected if stage.fits(value, each.recipe, recipes)]):
+        recipes, candidates = [each.recipe for each in made if each.file], list[Candidate]()
+        stages = configured_stages(config, "rejected") if base.calibrated and images else {}
+        for (name, stage), rejected in product(stages.items(), (True, False)):
+            value, suffix = getattr(config, name), stage.suffix if rejected else stage.suffix_of_accepted
+            tried = [e for e in made if (e.inaccurate if rejected else e.file and e.candidate.status != "rejected")]
+            if not (fitting := [each for each in tried if suffix and stage.fits(value, each.recipe, recipes)]):
                 continue
             best = max(fitting, key=Quantized.exactness)
-            with self.line.attempt(base.candidate(best.candidate.name + stage.suffix, best.candidate.name)) as attempt:
+            with self.line.attempt(base.candidate(best.candidate.name + suffix, best.candidate.name)) as attempt:
                 self.time.require_repair(f"{name}.budget_s")
                 repaired = attempt.make(
                     stage.function,
@@ -239,10 +236,11 @@ class Search:
                     images=images,
                     test=splits["test"],
                     whole=base.unpruned,
+                    rejected=rejected,
                 )
                 self.prove_quantized(attempt, repaired.artifacts["model"])
-            return (attempt.made,)
-        return ()
+            candidates.append(attempt.made)
+        return tuple(candidates)
 
     def prove_quantized(self, attempt: Line, quantized: Artifact) -> None:
         """Run the gates of a quantized model, those that packages bring, too; these may note something in its file."""

@@ -5,6 +5,8 @@ alone adds to the outputs, and predicts the smallest sufficient set. Only that s
 if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
 only judge the result, by the gates of every candidate.
 
+Where first units are faster in float (`wings.repair.stem`), they are so in every set, and in a candidate of their own.
+
 Predictions use exact sums. On a processor whose integer sums saturate, weights get 7 bits, which cannot saturate. As
 this may be enough, it is tried first without any node in float.
 """
@@ -25,16 +27,18 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.shipping import ShippingStage
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import first_samples
-from gauntlet.onnx_model.model_file import read_model, write_model
+from gauntlet.datasets.splits import Split
+from gauntlet.onnx_model.model_file import read_graph, read_model, write_model
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.processor import Processor
 from tasks.quantize import CORRECTION_SAMPLES
 from tasks.quantize.static import StaticInt8
 from wings.repair.quality import Limits, QualitySummary, ReferenceOutputs
 from wings.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
+from wings.repair.stem import MIN_GAIN, Stem, find_stem
 from wings.repair.switchable_model import SwitchableModel
 from wings.repair.trial import PREDICTION_IMAGES, Evaluator, Trial
 
@@ -68,18 +72,20 @@ class RepairFacts(Facts):
     """The result of the search."""
 
     recipe: str
-    reduced: bool = Field(description="weights whose sums do not overflow on this processor")
+    reduced: bool = Field(False, description="weights whose sums do not overflow on this processor")
     float_nodes: tuple[str, ...] = Field(description="nodes left in float, the most important first")
+    stem: Stem = Stem()
     nodes: int = Field(description="number of nodes that can be left in float")
     ranked: int = Field(
-        description="units (a product and what follows until the next) that were ranked; none if none was needed"
+        0, description="units (a product and what follows until the next) that were ranked; none if none was needed"
     )
-    ranking: tuple[UnitNoise, ...] = Field(description="the units whose rounding adds the most noise")
-    images: int
-    before: QualitySummary | None = Field(description="of the rejected candidate; None if there is nothing to repair")
-    trials: tuple[Trial, ...] = Field(description="full evaluations, in order")
-    predictions: int = Field(description="number of sets whose quality was predicted")
-    stopped: Stopped
+    ranking: tuple[UnitNoise, ...] = Field((), description="the units whose rounding adds the most noise")
+    images: int = 0
+    before: QualitySummary | None = Field(None, description="of the rejected candidate; None if nothing is to repair")
+    trials: tuple[Trial, ...] = Field((), description="full evaluations, in order, of sets beside the stem")
+    predictions: int = Field(0, description="number of sets whose quality was predicted")
+    stopped: Stopped = "nothing to repair"
+    nothing_to_gain: str = Field("", description="why nothing is left in float of an accepted candidate")
 
 
 def repair(
@@ -95,31 +101,41 @@ def repair(
     images: Artifact,
     test: Artifact,
     whole: Artifact | None = None,
+    rejected: bool = True,
     processor: Processor | None = None,
 ) -> Report[RepairFacts]:
     """Quantize the FP32 `model` with the fewest nodes in float that satisfy `accuracy`; the artifact is `model`.
 
-    `quantized` is the rejected candidate, `images` a split that no gate uses, and `test` the accuracy gate's split, of
-    which only the length is read. If `model` was pruned, `whole` is the FP32 model to compare its accuracy with.
-    `processor` is this machine's by default.
+    `quantized` is the candidate, of which only the stem is left in float if it is not `rejected`. `images` is a split
+    that no gate uses, and `test` the accuracy gate's, of which only the length is read. If `model` was pruned, `whole`
+    is the FP32 model to compare its accuracy with. `processor` is this machine's by default.
     """
     start, exact = monotonic(), recipe.without_saturation(processor or Processor.current())
     failed, file = workspace.path(quantized), workspace.folder / "model.onnx"
     inputs = (workspace.path(model), workspace.path(prepared), Ranges.read(workspace.path(ranges)), file)
+    split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
+    stem = find_stem(failed, inputs[1], split.take(slice(0, 1)))
+    if not rejected:
+        facts = RepairFacts(recipe=recipe.name, float_nodes=stem.nodes, stem=stem, nodes=stem.of)
+        if not stem.nodes:
+            return Report(facts=facts.replace(nothing_to_gain=f"floats at the inputs save less than {MIN_GAIN:.0%}"))
+        recipe.quantize(*inputs, stem.nodes)
+        return Report(facts=facts, artifacts={"model": _store(workspace, inputs, split)})
     with ThreadPoolExecutor(1) as pool:  # one mostly runs Python code, the other the runtime
         opening = pool.submit(_open_switchable, recipe, exact, inputs, failed)
-        split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
         reference = ReferenceOutputs(inputs[0], split, config.images, known, accuracy)
         network = opening.result()
     write, prediction_s = partial(exact.quantize, *inputs), PREDICTION_SHARE * config.budget_s
-    evaluator = Evaluator(network, reference, file, write, prediction_s)
+    evaluator = Evaluator(network, reference, file, write, frozenset(stem.nodes), prediction_s)
     limits = Limits(accuracy, len(read_split(workspace.path(test))))
     search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
     before = reference.quality(reference.run(failed)) if network.nodes else None
     best = search.run(before) if before else None
-    artifacts = {"model": _store_best(workspace, search, best, inputs[1])}
-    facts = _facts(recipe, search, before, best)
+    if best is None or best is not search.trials[-1]:  # the file holds another model
+        write((*(best.float_nodes if best else ()), *stem.nodes))
+    facts = _facts(recipe, search, before, best, stem)
     timed = facts.stopped in ("not faster", "time used up") or evaluator.prediction_images < PREDICTION_IMAGES
+    artifacts = {"model": _store(workspace, inputs, split)}
     return Report(facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
 
 
@@ -133,25 +149,24 @@ def _open_switchable(
     return SwitchableModel(inputs[-1], inputs[1])
 
 
-def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None, prepared: Path) -> Artifact:
-    file, evaluator = search.evaluator.file, search.evaluator
-    if best is None or best is not search.trials[-1]:  # the file holds another model
-        evaluator.write(best.float_nodes if best else ())
+def _store(workspace: Workspace, inputs: tuple[Path, Path, Ranges, Path], split: Split) -> Artifact:
+    model, prepared, _, file = inputs
     for correct in kinds("correction").values():
-        correct(file, prepared, first_samples(evaluator.reference.samples, CORRECTION_SAMPLES))
+        correct(file, prepared, split.take(slice(0, CORRECTION_SAMPLES)))
     proto = read_model(file)
-    evaluator.reference.signature.write(proto)
+    Signature.read(read_graph(model)).write(proto)
     return workspace.store_file(file, *write_model(proto, file))
 
 
 def _facts(
-    recipe: StaticInt8, search: MixedPrecisionSearch, before: QualitySummary | None, best: Trial | None
+    recipe: StaticInt8, search: MixedPrecisionSearch, before: QualitySummary | None, best: Trial | None, stem: Stem
 ) -> RepairFacts:
     return RepairFacts(
         recipe=recipe.name,
         reduced=search.whole_first,
-        float_nodes=best.float_nodes if best else (),
-        nodes=len(search.evaluator.nodes),
+        float_nodes=(*(best.float_nodes if best else ()), *stem.nodes),
+        stem=stem,
+        nodes=len(search.evaluator.network.nodes.union(stem.nodes)),
         ranked=len(search.ranking),
         ranking=search.ranking[:SHOWN],
         images=len(search.evaluator.reference),
@@ -209,6 +224,7 @@ REPAIR = ShippingStage(
     is_configured=lambda config: config.enabled,
     under_auto={"budget_s": AUTO_BUDGET_S},
     suffix="-repaired",
+    suffix_of_accepted="-float-stem",
     fits=RepairConfig.can_repair,
     before="select",
 )

@@ -124,8 +124,8 @@ class MixedPrecisionSearch:
     def _next(self) -> Nodes:
         """Return the set to evaluate next: the smallest promising one, or all nodes."""
         failed = [frozenset(trial.float_nodes) for trial in self.trials]
-        if self.whole_first and not failed:
-            return frozenset()
+        if not failed and (self.whole_first or (self.evaluator.stem and self.limits.accept(self._predicted(Nodes())))):
+            return Nodes()
 
         def promising(nodes: Nodes) -> bool:  # no subset of a failed set is, whatever its prediction
             return not any(nodes <= other for other in failed) and self.limits.accept(self._predicted(nodes))

@@ -50,6 +50,8 @@ class Evaluator:
     reference: ReferenceOutputs
     file: Path
     write: Callable[[Collection[str]], object]
+    stem: Nodes = frozenset()
+    """In float in every set: not among `nodes`."""
     prediction_s: float = math.inf
     """Time for a prediction; a network that needs longer for all of its images gets fewer of them."""
     seconds_per_image: float = 0.0
@@ -63,12 +65,12 @@ class Evaluator:
     @property
     def nodes(self) -> Nodes:
         """The nodes that can be left in float."""
-        return self.network.nodes
+        return self.network.nodes - self.stem
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """These nodes in groups that are left in float together, in the order of the graph."""
-        return self.network.units
+        return tuple(unit for unit in self.network.units if self.stem.isdisjoint(unit))
 
     def alone(self, nodes: Nodes) -> QualitySummary:
         """Return the quality when only these nodes are quantized."""
@@ -87,7 +89,7 @@ class Evaluator:
 
     def evaluate(self, nodes: Nodes) -> QualitySummary:
         """Return the quality of the model quantized with these nodes in float, on all images."""
-        self.write(nodes)
+        self.write(nodes | self.stem)
         return self.reference.quality(self.reference.run(self.file))
 
     def race(self) -> Speed:

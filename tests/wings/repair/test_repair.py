@@ -173,6 +173,9 @@ def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, hom
     plain = next(c for c in first.candidates if c.name == "static-u8s8")
     assert plain.sqnr_db is not None
     assert not any(c.name.endswith("-repaired") for c in first.candidates)
+    [stem] = [c for c in first.candidates if c.name == "static-u8s8-float-stem"]
+    assert stem.parent == plain.name
+    assert (stem.status == "unchanged") == stem.reason.startswith("floats at the inputs save less than")
 
     # Whether it is faster is the machine's to say, so that gate is overridden: under the repaired candidate's own name.
     anyway = "{check: repair.min_speedup, reason: 'speed is not the question here', candidate: static-u8s8-repaired}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from conftest import Trained
 from onnx import numpy_helper
 
@@ -83,18 +84,27 @@ def quantized(trained: Trained, root: Path, proto: onnx.ModelProto, recipe: Stat
 
 
 def mended(
-    network: Network, out: Workspace, limits: AccuracyConfig, processor: Processor | None = None, **config: object
+    network: Network,
+    out: Workspace,
+    limits: AccuracyConfig,
+    processor: Processor | None = None,
+    *,
+    rejected: bool = True,
+    **config: object,
 ) -> Report[RepairFacts]:
-    return repair(
-        RepairConfig.model_validate(config),
-        out,
-        recipe=network.recipe,
-        accuracy=limits,
-        model=network.model,
-        quantized=network.quantized,
-        prepared=network.calibrated["prepared"],
-        ranges=network.calibrated["ranges"],
-        images=network.trained.artifacts["validation"],
-        test=network.trained.test,
-        processor=processor,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wings.repair.stem.MIN_GAIN", 1.0)  # a clock decides nothing here
+        return repair(
+            RepairConfig.model_validate(config),
+            out,
+            recipe=network.recipe,
+            accuracy=limits,
+            model=network.model,
+            quantized=network.quantized,
+            prepared=network.calibrated["prepared"],
+            ranges=network.calibrated["ranges"],
+            images=network.trained.artifacts["validation"],
+            test=network.trained.test,
+            rejected=rejected,
+            processor=processor,
+        )
