@@ -72,14 +72,20 @@ class Line:
         The function's name is the stage's name; its attributes (`gauntlet.core.stage`) say how it is run. Inputs are
         passed by name; with the configuration and the code, they decide whether work is the same.
 
-        Raises GateFailed when the report does not pass, and StageError when there is none, because the stage broke.
+        Raises:
+            GateFailed: when the report does not pass.
+            StageError: when there is no report, because the stage broke.
         """
         return self._run(function, config, inputs)
 
     def make(
         self, function: "Stage[Config, Inputs, FactsT]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[FactsT]:
-        """Run a stage whose artifact `model` is the candidate's file, even if its gate rejects it; may gain nothing."""
+        """Run a stage whose artifact `model` is the candidate's file from then on, even if its gate rejects it.
+
+        Raises:
+            NothingToGain: when the stage's facts say so.
+        """
         report = self._run(function, config, inputs, made="model")
         if reason := getattr(report.facts, "nothing_to_gain", ""):
             raise NothingToGain(reason)
@@ -87,7 +93,11 @@ class Line:
 
     @property
     def made(self) -> Candidate:
-        """The line's candidate as it stands; ValueError on the main line, which has none."""
+        """The line's candidate as it stands.
+
+        Raises:
+            ValueError: on the main line, which has none.
+        """
         if self.candidate is None:
             raise ValueError("the main line has no candidate")
         return self.candidate

@@ -55,7 +55,8 @@ def joined(forks: Iterable[Future[Candidates]]) -> Candidates:
 def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:
     """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned.
 
-    Raises AccuracyLost when the gate rejects it.
+    Raises:
+        AccuracyLost: when the gate rejects it.
     """
     try:
         candidate.stage(

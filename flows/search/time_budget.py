@@ -65,7 +65,8 @@ class TimeBudget:
 
         A chain is one pass of this list, and has `for_passes` for its own ones.
 
-        Raises NotTried when it comes too late; the first never does.
+        Raises:
+            NotTried: when it comes too late to be tried; the first never does.
         """
         with self._in_turn(place):
             if self.for_passes is not None and place > 0 and self.used >= self.for_passes:
@@ -76,8 +77,9 @@ class TimeBudget:
     def recipe(self, place: int) -> Iterator[None]:
         """Try a recipe inside.
 
-        Raises NotTried when a repair would probably have too little time after it, as the longest one so far took long;
-        the first is always tried.
+        Raises:
+            NotTried: when a repair would probably have too little time after it, as the longest one so far took long;
+                the first is always tried.
         """
         with self._in_turn(place):
             late = self.seconds is not None and self.used + self.longest + self.for_repair_s >= self.seconds

@@ -61,8 +61,17 @@ def quantize_what_works(
 ) -> LeftOut:
     """Write the quantized model to `target`; where that fails, or it does not load, only products are quantized.
 
-    `write` calls the quantizer, with the nodes to leave out; of those in its `graph`, `left_out` are known to be beyond
-    it. Returns the nodes that were left out. Raises StageError when the quantizer fails on the products, too.
+    Args:
+        write: calls the quantizer for `target`; takes the nodes to leave out.
+        target: the file to write.
+        graph: the graph that the quantizer is given.
+        left_out: the nodes known to be beyond it.
+
+    Returns:
+        The nodes that were left out.
+
+    Raises:
+        StageError: when the quantizer fails on the products, too.
     """
     try:
         write(left_out)
