@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx
 
 from frameworks.sklearn import feature_converters as features
 from frameworks.sklearn.graph_nodes import FLOAT, INT64, Nodes
+
+MISSING = "nodes_missing_value_tracks_true"
 
 
 def register() -> None:
@@ -142,60 +145,53 @@ def _convert_target(scope: Any, operator: Any, container: Any) -> None:
     nodes.add("Add", scaled, nodes.constant(offset), output=output)
 
 
+def _interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
+    """Interpolate an isotonic calibration, of which skl2onnx returns the value of the nearest threshold."""
+    nodes, curve = Nodes(scope, container), model.calibrators[k]
+    x, y = curve.X_thresholds_, curve.y_thresholds_
+    slopes = np.append(np.diff(y) / np.diff(x), 0)
+    column = nodes.add("Reshape", score, nodes.constant([-1, 1], np.int64))
+    inside = nodes.add("Clip", column, nodes.constant(x[0]), nodes.constant(x[-1]))
+    passed = nodes.add("Not", nodes.add("Less", inside, nodes.constant(np.append(x[1:], np.inf))))
+    count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
+    place = nodes.add("Cast", count, to=INT64)
+    left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
+    risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
+    return nodes.add("Add", bottom, risen)
+
+
+def _add_tree(add: Any, pairs: Any, is_classifier: bool, tree: Any, *words: Any, **more: Any) -> None:
+    """Send missing values where a tree does, by integers: skl2onnx sends them to the right, or writes booleans."""
+    add(pairs, is_classifier, tree, *words, **more)
+    to_left = tree.nodes["missing_go_to_left"] if hasattr(tree, "nodes") else tree.missing_go_to_left
+    pairs[MISSING][-len(to_left) :] = to_left.tolist()
+
+
+def _tree_of_labels(populate: Any, model: Any, *words: Any) -> Any:
+    return populate(model, *words) | {MISSING: model.tree_.missing_go_to_left.tolist()}
+
+
 @contextmanager
-def interpolated_calibration() -> Iterator[None]:
-    """Let skl2onnx interpolate an isotonic calibration; it returns the value of the nearest threshold."""
-    from skl2onnx.operator_converters import calibrated_classifier_cv as converter
-
-    original = converter._transform_isotonic
-
-    def interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
-        nodes, curve = Nodes(scope, container), model.calibrators[k]
-        x, y = curve.X_thresholds_, curve.y_thresholds_
-        slopes = np.append(np.diff(y) / np.diff(x), 0)
-        column = nodes.add("Reshape", score, nodes.constant([-1, 1], np.int64))
-        inside = nodes.add("Clip", column, nodes.constant(x[0]), nodes.constant(x[-1]))
-        passed = nodes.add("Not", nodes.add("Less", inside, nodes.constant(np.append(x[1:], np.inf))))
-        count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
-        place = nodes.add("Cast", count, to=INT64)
-        left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
-        risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
-        return nodes.add("Add", bottom, risen)
-
-    converter._transform_isotonic = interpolate
-    try:
-        yield
-    finally:
-        converter._transform_isotonic = original
-
-
-@contextmanager
-def missing_values_followed() -> Iterator[None]:
-    """Let skl2onnx send missing values where a tree sends them; it sends all to the right."""
-    from skl2onnx.common.tree_ensemble import add_tree_to_attribute_pairs as add_tree
+def mended() -> Iterator[None]:
+    """Let skl2onnx interpolate a calibration, and follow missing values through trees."""
+    from skl2onnx.common import tree_ensemble
+    from skl2onnx.operator_converters import calibrated_classifier_cv as calibration
     from skl2onnx.operator_converters import decision_tree, gradient_boosting, isolation_forest, random_forest
 
-    populate = decision_tree.populate_tree_attributes  # of trees with several labels
-
-    def added(pairs: Any, is_classifier: bool, tree: Any, *words: Any, **more: Any) -> None:
-        add_tree(pairs, is_classifier, tree, *words, **more)
-        pairs["nodes_missing_value_tracks_true"][-tree.node_count :] = map(int, tree.missing_go_to_left)
-
-    def populated(model: Any, *words: Any) -> Any:
-        return populate(model, *words) | {
-            "nodes_missing_value_tracks_true": [int(flag) for flag in model.tree_.missing_go_to_left]
-        }
-
-    def set_both(adds: Any, populates: Any) -> None:
-        decision_tree.populate_tree_attributes = populates
-        for module in (decision_tree, gradient_boosting, isolation_forest, random_forest):
-            module.add_tree_to_attribute_pairs = adds
-
-    set_both(added, populated)
+    labels, add = "populate_tree_attributes", "add_tree_to_attribute_pairs"
+    mends: list[tuple[Any, str, Any]] = [(calibration, "_transform_isotonic", _interpolate)]
+    mends += [(decision_tree, labels, partial(_tree_of_labels, getattr(decision_tree, labels)))]
+    for module in (decision_tree, gradient_boosting, isolation_forest, random_forest):
+        names = [name for name in (add, f"{add}_hist_gradient_boosting") if hasattr(module, name)]
+        mends += [(module, name, partial(_add_tree, getattr(tree_ensemble, name))) for name in names]
+    originals = [(module, name, getattr(module, name)) for module, name, _ in mends]
+    for each in mends:
+        setattr(*each)
     try:
         yield
     finally:
-        set_both(add_tree, populate)
+        for each in originals:
+            setattr(*each)
 
 
 def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:

@@ -1,15 +1,16 @@
 """Converters for encoders, scalers and selectors of features, where those of skl2onnx compute something else."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from frameworks.sklearn.graph_nodes import DOUBLE, FLOAT, INT64, Nodes
 
-SELECTORS = """
-    GenericUnivariateSelect RFE RFECV SelectFdr SelectFpr SelectFromModel SelectFwe SelectKBest SelectPercentile
-    VarianceThreshold
-"""
+SELECTORS = (
+    "GenericUnivariateSelect RFE RFECV SelectFdr SelectFpr SelectFromModel SelectFwe SelectKBest SelectPercentile "
+    "VarianceThreshold"
+)
 
 
 def convert_one_hot(scope: Any, operator: Any, container: Any) -> None:
@@ -24,22 +25,20 @@ def convert_one_hot(scope: Any, operator: Any, container: Any) -> None:
     rare = encoder.infrequent_categories_ if limited else [None] * len(encoder.categories_)
     sources = [(each, place) for each in operator.inputs for place in range(each.type.shape[1] or len(rare))]
     encoded = []
-    for index, (source, place) in enumerate(sources):
+    for index, ((source, place), known, few) in enumerate(zip(sources, encoder.categories_, rare, strict=True)):
         column = nodes.add("Gather", source.full_name, nodes.constant([place], np.int64), axis=1)
-        known, few = encoder.categories_[index], rare[index]
         flags = _flags(nodes, source, column, known if few is None else known[~np.isin(known, few)])
         if few is not None:
-            counted = flags if encoder.handle_unknown != "ignore" else _flags(nodes, source, column, few)
+            ignores = encoder.handle_unknown == "ignore"
+            counted = _flags(nodes, source, column, few) if ignores else flags
             count = nodes.add("ReduceSum", counted, nodes.constant([1], np.int64), keepdims=1)
-            last = count if encoder.handle_unknown == "ignore" else nodes.add("Sub", nodes.constant(1), count)
-            flags = nodes.add("Concat", flags, last, axis=1)
+            flags = nodes.add("Concat", flags, count if ignores else nodes.add("Sub", nodes.constant(1), count), axis=1)
         if encoder.drop_idx_ is not None and (dropped := encoder._drop_idx_after_grouping[index]) is not None:
-            grouped = encoder._compute_transformed_categories(index, remove_dropped=False)
-            kept = np.delete(np.arange(len(grouped)), dropped)
+            kept = np.delete(np.arange(1 + encoder._n_features_outs[index]), dropped)
             flags = nodes.add("Gather", flags, nodes.constant(kept, np.int64), axis=1)
         encoded.append(flags)
-    kind = INT64 if np.issubdtype(encoder.dtype, np.signedinteger) else FLOAT
-    nodes.add("Cast", nodes.add("Concat", *encoded, axis=1), output=operator.outputs[0].full_name, to=kind)
+    joined, whole = nodes.add("Concat", *encoded, axis=1), np.issubdtype(encoder.dtype, np.signedinteger)
+    nodes.add("Cast", joined, output=operator.outputs[0].full_name, to=INT64 if whole else FLOAT)
 
 
 def one_hot_shape(operator: Any) -> None:
@@ -52,56 +51,34 @@ def one_hot_shape(operator: Any) -> None:
 
 def _flags(nodes: Nodes, source: Any, column: str, categories: Any) -> str:
     """Return which of some categories a column, shape (n, 1), holds: 1 or 0, shape (n, categories)."""
-    from skl2onnx.common.data_types import Int32TensorType, Int64TensorType, StringTensorType
-
     if not len(categories) or not all(each == each for each in categories):  # NaN is not itself
         raise NotImplementedError("a OneHotEncoder with a column of infrequent categories alone, or with NaN as one")
-    if isinstance(source.type, StringTensorType):
+    if "String" in type(source.type).__name__:
         names = [str(name).encode() for name in categories]
         flags = nodes.add("OneHotEncoder", column, op_domain="ai.onnx.ml", cats_strings=names, zeros=1)
         return nodes.add("Reshape", flags, nodes.constant([-1, len(names)], np.int64))
-    exact = isinstance(source.type, Int64TensorType | Int32TensorType) and categories.dtype.kind != "f"
-    row = nodes.constant(np.array(categories)[None], np.int64 if exact else np.float64)
-    number = nodes.add("Cast", column, to=INT64 if exact else DOUBLE)
-    return nodes.add("Cast", nodes.add("Equal", number, row), to=FLOAT)
+    exact = "Int" in type(source.type).__name__ and categories.dtype.kind != "f"
+    row, number = nodes.constant([categories], np.int64 if exact else np.float64), INT64 if exact else DOUBLE
+    return nodes.add("Cast", nodes.add("Equal", nodes.add("Cast", column, to=number), row), to=FLOAT)
 
 
 def convert_normalizer(scope: Any, operator: Any, container: Any) -> None:
     """Divide by the largest magnitude where ONNX's Normalizer divides by the largest value."""
-    from skl2onnx.operator_converters.normaliser import convert_sklearn_normalizer
-
-    if operator.raw_operator.norm != "max":
-        convert_sklearn_normalizer(scope, operator, container)
-        return
-    nodes = Nodes(scope, container)
+    nodes, norm = Nodes(scope, container), operator.raw_operator.norm.upper()
     values = nodes.add("Cast", nodes.matrix(operator.inputs), to=FLOAT)
-    shares = nodes.add("Normalizer", nodes.add("Abs", values), op_domain="ai.onnx.ml", norm="MAX")
+    shares = nodes.add("Normalizer", nodes.add("Abs", values), op_domain="ai.onnx.ml", norm=norm)
     nodes.add("Mul", nodes.add("Sign", values), shares, output=operator.outputs[0].full_name)
 
 
 def convert_power(scope: Any, operator: Any, container: Any) -> None:
-    """Compute in float64, and leave a missing value missing, of which skl2onnx makes the mean."""
-    transformer, nodes = operator.raw_operator, Nodes(scope, container)
-    zero, one = (nodes.constant(value, np.float64) for value in (0, 1))
+    """Leave a missing value missing, of which skl2onnx makes the value of 0."""
+    from skl2onnx.operator_converters.power_transformer import convert_powertransformer
 
-    def power(base: str, exponents: Any) -> str:
-        linear = np.where(exponents == 0, 1, exponents)
-        raised = nodes.add("Sub", nodes.add("Pow", base, nodes.constant(linear, np.float64)), one)
-        scaled = nodes.add("Div", raised, nodes.constant(linear, np.float64))
-        return nodes.add("Where", nodes.constant(exponents == 0, np.bool_), nodes.add("Log", base), scaled)
-
-    values = nodes.add("Cast", nodes.matrix(operator.inputs), to=DOUBLE)
-    if transformer.method == "box-cox":
-        result = power(values, transformer.lambdas_)
-    else:
-        above = power(nodes.add("Add", nodes.add("Max", values, zero), one), transformer.lambdas_)
-        below = power(nodes.add("Sub", one, nodes.add("Min", values, zero)), 2 - transformer.lambdas_)
-        result = nodes.add("Sub", above, below)
-    if transformer.standardize:
-        scaler = transformer._scaler
-        centered = nodes.add("Sub", result, nodes.constant(scaler.mean_, np.float64))
-        result = nodes.add("Div", centered, nodes.constant(scaler.scale_, np.float64))
-    nodes.add("Cast", result, output=operator.outputs[0].full_name, to=FLOAT)
+    nodes, filled = Nodes(scope, container), str(scope.get_unique_variable_name("filled"))
+    parts = {"raw_operator": operator.raw_operator, "inputs": operator.inputs}
+    convert_powertransformer(scope, SimpleNamespace(**parts, outputs=[SimpleNamespace(full_name=filled)]), container)
+    missing = nodes.add("IsNaN", nodes.add("Cast", nodes.matrix(operator.inputs), to=FLOAT))
+    nodes.add("Where", missing, nodes.constant(np.nan), filled, output=operator.outputs[0].full_name)
 
 
 def convert_selection(scope: Any, operator: Any, container: Any) -> None:

@@ -2,8 +2,6 @@
 
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -84,12 +82,7 @@ class Skl2Onnx(Exporter):
         ]
         for options in attempts:
             try:
-                with (
-                    warnings.catch_warnings(),
-                    _booleans_as_integers(),
-                    converters.interpolated_calibration(),
-                    converters.missing_values_followed(),
-                ):
+                with warnings.catch_warnings(), converters.mended():
                     warnings.simplefilter("ignore", FutureWarning)  # about attributes that skl2onnx reads
                     proto: onnx.ModelProto = convert_sklearn(
                         estimator,
@@ -152,26 +145,6 @@ def _with_its_model(estimator: Any) -> Any:
             "refuses. Fix: use KNeighborsClassifier or KNeighborsRegressor"
         )
     return Pipeline([*steps, ("estimator", last.estimator_)]) if isinstance(last, RFE) else estimator
-
-
-@contextmanager
-def _booleans_as_integers() -> Iterator[None]:
-    """Let skl2onnx write the lists of booleans of histogram gradient boosting, which protobuf refuses as integers."""
-    from skl2onnx.common import _container
-
-    make_node = _container.make_node
-
-    def with_integers(*words: Any, **attributes: Any) -> Any:
-        for key, value in attributes.items():
-            if key == "nodes_missing_value_tracks_true":
-                attributes[key] = [int(flag) for flag in value]
-        return make_node(*words, **attributes)
-
-    _container.make_node = with_integers
-    try:
-        yield
-    finally:
-        _container.make_node = make_node
 
 
 def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
