@@ -3,82 +3,38 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 
-DOUBLE, FLOAT = int(onnx.TensorProto.DOUBLE), int(onnx.TensorProto.FLOAT)
-FUNCTIONS: dict[Any, tuple[tuple[str, float | None], ...]] = {
-    np.log: (("Log", None),),
-    np.log1p: (("Add", 1.0), ("Log", None)),
-    np.log2: (("Log", None), ("Mul", float(1 / np.log(2)))),
-    np.log10: (("Log", None), ("Mul", float(1 / np.log(10)))),
-    np.exp: (("Exp", None),),
-    np.expm1: (("Exp", None), ("Sub", 1.0)),
-    np.sqrt: (("Sqrt", None),),
-    np.square: (("Pow", 2.0),),
-    np.abs: (("Abs", None),),
-    np.sin: (("Sin", None),),
-    np.cos: (("Cos", None),),
-    np.tanh: (("Tanh", None),),
-}
-"""Functions of NumPy: the operators that compute them, and their second inputs."""
+from frameworks.sklearn import feature_converters as features
+from frameworks.sklearn.graph_nodes import FLOAT, INT64, Nodes
 
-
-class Nodes:
-    """Adds nodes to the graph that skl2onnx makes of an operator."""
-
-    def __init__(self, scope: Any, container: Any) -> None:
-        self._scope, self._container = scope, container
-
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """Return the name of a constant."""
-        array, name = np.asarray(value, dtype), str(self._scope.get_unique_variable_name("constant"))
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        self._container.add_initializer(name, kind, list(array.shape), array.ravel().tolist())
-        return name
-
-    def add(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """Add a node; return the name of its output."""
-        output = output or str(self._scope.get_unique_variable_name(kind.lower()))
-        name = self._scope.get_unique_operator_name(kind)
-        self._container.add_node(kind, list(inputs), output, name=name, **attributes)
-        return output
-
-    def matrix(self, inputs: Any) -> str:
-        """Return the columns of all inputs side by side."""
-        names = [variable.full_name for variable in inputs]
-        return names[0] if len(names) == 1 else self.add("Concat", *names, axis=1)
-
-    def function(self, of: Any, source: str, output: str) -> None:
-        """Compute a function in float64, as NumPy does, and round the result."""
-        if of is None:
-            self.add("Identity", source, output=output)
-            return
-        if of not in FUNCTIONS:
-            raise NotImplementedError(f"the function {getattr(of, '__name__', of)}")
-        name = self.add("Cast", source, to=DOUBLE)
-        for kind, second in FUNCTIONS[of]:
-            name = self.add(kind, name, *([] if second is None else [self.constant(second, np.float64)]))
-        self.add("Cast", name, output=output, to=FLOAT)
+MISSING = "nodes_missing_value_tracks_true"
 
 
 def register() -> None:
     """Register the converters with skl2onnx."""
     from skl2onnx import update_registered_converter
     from skl2onnx.common._registration import get_shape_calculator
+    from sklearn import feature_selection
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+    from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, PowerTransformer
 
     def replace(model: type, convert: Any, shape: Any = None, **more: Any) -> None:
         alias = f"Sklearn{model.__name__}"
         update_registered_converter(model, alias, shape or get_shape_calculator(alias), convert, **more)
 
     replace(FunctionTransformer, _convert_function, _function_shape)
-    replace(OneHotEncoder, _convert_one_hot)
+    replace(OneHotEncoder, features.convert_one_hot, features.one_hot_shape)
+    replace(Normalizer, features.convert_normalizer)
+    replace(PowerTransformer, features.convert_power)
+    for selector in features.SELECTORS.split():
+        replace(getattr(feature_selection, selector), features.convert_selection)
     replace(SimpleImputer, _convert_imputer, _imputer_shape)
     replace(TfidfTransformer, _convert_tfidf, options={"nan": [True, False]})
     replace(TransformedTargetRegressor, _convert_target, _target_shape, parser=_parse_target)
@@ -99,19 +55,6 @@ def _function_shape(operator: Any) -> None:
     shape = [operator.inputs[0].get_first_dimension(), None if None in widths else sum(widths)]
     kind = type(first) if operator.raw_operator.func is None else FloatTensorType
     operator.outputs[0].type = kind(shape)
-
-
-def _convert_one_hot(scope: Any, operator: Any, container: Any) -> None:
-    """Encode unknown categories as zeros, as scikit-learn does where none is infrequent; skl2onnx's file fails."""
-    from skl2onnx.operator_converters.one_hot_encoder import convert_sklearn_one_hot_encoder
-
-    encoder = operator.raw_operator
-    limited = encoder.min_frequency is not None or encoder.max_categories is not None  # else it has no such categories
-    has_rare = limited and any(rare is not None for rare in encoder.infrequent_categories_)
-    if encoder.handle_unknown in ("infrequent_if_exist", "warn") and not has_rare:
-        operator.raw_operator = copy.copy(encoder)
-        operator.raw_operator.handle_unknown = "ignore"
-    convert_sklearn_one_hot_encoder(scope, operator, container)
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
@@ -202,31 +145,53 @@ def _convert_target(scope: Any, operator: Any, container: Any) -> None:
     nodes.add("Add", scaled, nodes.constant(offset), output=output)
 
 
+def _interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
+    """Interpolate an isotonic calibration, of which skl2onnx returns the value of the nearest threshold."""
+    nodes, curve = Nodes(scope, container), model.calibrators[k]
+    x, y = curve.X_thresholds_, curve.y_thresholds_
+    slopes = np.append(np.diff(y) / np.diff(x), 0)
+    column = nodes.add("Reshape", score, nodes.constant([-1, 1], np.int64))
+    inside = nodes.add("Clip", column, nodes.constant(x[0]), nodes.constant(x[-1]))
+    passed = nodes.add("Not", nodes.add("Less", inside, nodes.constant(np.append(x[1:], np.inf))))
+    count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
+    place = nodes.add("Cast", count, to=INT64)
+    left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
+    risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
+    return nodes.add("Add", bottom, risen)
+
+
+def _add_tree(add: Any, pairs: Any, is_classifier: bool, tree: Any, *words: Any, **more: Any) -> None:
+    """Send missing values where a tree does, by integers: skl2onnx sends them to the right, or writes booleans."""
+    add(pairs, is_classifier, tree, *words, **more)
+    to_left = tree.nodes["missing_go_to_left"] if hasattr(tree, "nodes") else tree.missing_go_to_left
+    pairs[MISSING][-len(to_left) :] = to_left.tolist()
+
+
+def _tree_of_labels(populate: Any, model: Any, *words: Any) -> Any:
+    return populate(model, *words) | {MISSING: model.tree_.missing_go_to_left.tolist()}
+
+
 @contextmanager
-def interpolated_calibration() -> Iterator[None]:
-    """Let skl2onnx interpolate an isotonic calibration; it returns the value of the nearest threshold."""
-    from skl2onnx.operator_converters import calibrated_classifier_cv as converter
+def mended() -> Iterator[None]:
+    """Let skl2onnx interpolate a calibration, and follow missing values through trees."""
+    from skl2onnx.common import tree_ensemble
+    from skl2onnx.operator_converters import calibrated_classifier_cv as calibration
+    from skl2onnx.operator_converters import decision_tree, gradient_boosting, isolation_forest, random_forest
 
-    original = converter._transform_isotonic
-
-    def interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
-        nodes, curve = Nodes(scope, container), model.calibrators[k]
-        x, y = curve.X_thresholds_, curve.y_thresholds_
-        slopes = np.append(np.diff(y) / np.diff(x), 0)
-        column = nodes.add("Reshape", score, nodes.constant([-1, 1], np.int64))
-        inside = nodes.add("Clip", column, nodes.constant(x[0]), nodes.constant(x[-1]))
-        passed = nodes.add("Not", nodes.add("Less", inside, nodes.constant(np.append(x[1:], np.inf))))
-        count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
-        place = nodes.add("Cast", count, to=int(onnx.TensorProto.INT64))
-        left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
-        risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
-        return nodes.add("Add", bottom, risen)
-
-    converter._transform_isotonic = interpolate
+    labels, add = "populate_tree_attributes", "add_tree_to_attribute_pairs"
+    mends: list[tuple[Any, str, Any]] = [(calibration, "_transform_isotonic", _interpolate)]
+    mends += [(decision_tree, labels, partial(_tree_of_labels, getattr(decision_tree, labels)))]
+    for module in (decision_tree, gradient_boosting, isolation_forest, random_forest):
+        names = [name for name in (add, f"{add}_hist_gradient_boosting") if hasattr(module, name)]
+        mends += [(module, name, partial(_add_tree, getattr(tree_ensemble, name))) for name in names]
+    originals = [(module, name, getattr(module, name)) for module, name, _ in mends]
+    for each in mends:
+        setattr(*each)
     try:
         yield
     finally:
-        converter._transform_isotonic = original
+        for each in originals:
+            setattr(*each)
 
 
 def label_by_scores(graph: onnx.GraphProto, model: Any) -> None:

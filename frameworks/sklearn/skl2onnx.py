@@ -2,8 +2,6 @@
 
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -60,7 +58,6 @@ class Skl2Onnx(Exporter):
         if (threshold := Threshold.of(last_step(estimator))) is not None:
             threshold.apply(proto.graph)
         _reshape_outputs(proto, signature)
-        _follow_missing_values(proto.graph, last_step(estimator))
         _read_all_scripts(proto.graph, estimator)
         converters.label_by_scores(proto.graph, last_step(estimator))
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
@@ -85,7 +82,7 @@ class Skl2Onnx(Exporter):
         ]
         for options in attempts:
             try:
-                with warnings.catch_warnings(), _booleans_as_integers(), converters.interpolated_calibration():
+                with warnings.catch_warnings(), converters.mended():
                     warnings.simplefilter("ignore", FutureWarning)  # about attributes that skl2onnx reads
                     proto: onnx.ModelProto = convert_sklearn(
                         estimator,
@@ -150,26 +147,6 @@ def _with_its_model(estimator: Any) -> Any:
     return Pipeline([*steps, ("estimator", last.estimator_)]) if isinstance(last, RFE) else estimator
 
 
-@contextmanager
-def _booleans_as_integers() -> Iterator[None]:
-    """Let skl2onnx write the lists of booleans of histogram gradient boosting, which protobuf refuses as integers."""
-    from skl2onnx.common import _container
-
-    make_node = _container.make_node
-
-    def with_integers(*words: Any, **attributes: Any) -> Any:
-        for key, value in attributes.items():
-            if key == "nodes_missing_value_tracks_true":
-                attributes[key] = [int(flag) for flag in value]
-        return make_node(*words, **attributes)
-
-    _container.make_node = with_integers
-    try:
-        yield
-    finally:
-        _container.make_node = make_node
-
-
 def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
     """Give outputs the number of axes that scikit-learn's have, in place; and texts a locale that every system has."""
     graph = proto.graph
@@ -179,11 +156,7 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
     shapes = {v.name: v.type.tensor_type.shape.dim for v in inferred if v.type.tensor_type.HasField("shape")}
     shaped = {name for node in graph.node if not node.op_type.endswith("Classifier") for name in node.output}
     for spec in signature.outputs:
-        if spec.name in shapes:
-            differs = len(shapes[spec.name]) != len(spec.shape)
-        else:
-            differs = spec.name == sklearn_estimator.LABEL and spec.name in shaped
-        if differs:
+        if len(shapes[spec.name]) != len(spec.shape) if spec.name in shapes else spec.name in shaped:
             rename_tensors(graph, {spec.name: f"{spec.name}__flat"})
             next(value for value in graph.output if value.name == f"{spec.name}__flat").name = spec.name
             shape = onnx.numpy_helper.from_array(np.array([-1, *spec.shape[1:]], np.int64), f"{spec.name}__shape")
@@ -224,15 +197,6 @@ def _round_thresholds(model: Any) -> None:
         nearest = tree.threshold.astype(np.float32)
         down = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
         tree.threshold[:] = down
-
-
-def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
-    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
-    to_left = [int(flag) for tree in _trees(model) for flag in tree.missing_go_to_left]
-    for node in graph.node if to_left and model.__sklearn_tags__().input_tags.allow_nan else ():
-        for attribute in node.attribute:
-            if attribute.name == "nodes_missing_value_tracks_true" and len(attribute.ints) == len(to_left):
-                attribute.ints[:] = to_left
 
 
 def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:

@@ -1,0 +1,121 @@
+"""Encoders, scalers and selectors of features on values that the samples lack: as scikit-learn computes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import BaggingRegressor, ExtraTreesRegressor, RandomForestClassifier, StackingClassifier
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.linear_model import LinearRegression, LogisticRegression, SGDOneClassSVM
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, OneHotEncoder, PowerTransformer, StandardScaler
+
+from frameworks.sklearn.estimator import estimator_inputs, predict
+from gauntlet.core.errors import StageError
+from gauntlet.runtime.session import open_session
+
+from .conftest import LABELS, POINTS, Exported
+
+COUNT = len(LABELS)
+TABLE = {
+    "place": np.array(["town", "city", *["village"] * 58, *["city"] * 60, *["isle"] * 2, *["town"] * 58]),
+    "kind": np.array(["old", "new"] * (COUNT // 2)),
+    "rooms": np.array([1, 2, 3, 1, 2, 1] * (COUNT // 6 - 1) + [8] * 6),
+    "stars": np.array([0.5, 1.5, 1.5] * (COUNT // 3), np.float32),
+}
+UNSEEN = {
+    "place": np.array(["isle", "moon", "", "city"]),
+    "kind": np.array(["old", "ruin", "new", "old"]),
+    "rooms": np.array([8, 5, 1, -1]),
+    "stars": np.array([1.0, 1.5, 0.0, 0.5], np.float32),
+}
+
+
+def require_equal(model: Exported, estimator: Any, inputs: dict[str, np.ndarray]) -> None:
+    """Pass the gates, and return for these inputs, alone too, what scikit-learn does."""
+    for report in model.gates():
+        report.raise_if_blocked()
+    session = open_session(model.path)
+    texts = {name: array.astype(object) if array.dtype.kind == "U" else array for name, array in inputs.items()}
+    for rows in (slice(0, 1), slice(0, None)):
+        expected = predict(estimator, estimator_inputs(estimator, {name: a[rows] for name, a in inputs.items()}))
+        actual = session.run([*expected], {name: array[rows] for name, array in texts.items()})
+        for own, theirs in zip(actual, expected.values(), strict=True):
+            np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "infrequent_if_exist"])
+@pytest.mark.parametrize("drop", [None, "first", "if_binary"])
+@pytest.mark.parametrize("least", [None, 10])
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+def test_unknown_and_infrequent_categories_are_encoded_as_the_fit_did(
+    exported: Callable[..., Exported], unknown: str, drop: str | None, least: int | None
+) -> None:
+    def encoder() -> OneHotEncoder:
+        return OneHotEncoder(handle_unknown=unknown, drop=drop, min_frequency=least)
+
+    estimator = ColumnTransformer(
+        [("texts", encoder(), ["place", "kind"]), ("whole", encoder(), ["rooms"]), ("halves", encoder(), ["stars"])]
+    )
+    frame = pd.DataFrame({name: a.astype(object) if a.dtype.kind == "U" else a for name, a in TABLE.items()})
+    require_equal(exported(estimator.fit(frame), TABLE, labels=False), estimator, UNSEEN)
+
+
+def test_infrequent_categories_in_a_matrix_are_one(exported: Callable[..., Exported]) -> None:
+    matrix = np.stack([TABLE["place"], TABLE["kind"]], 1)
+    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=2)
+    estimator = make_pipeline(encoder, StandardScaler(with_mean=False), LogisticRegression()).fit(matrix, LABELS)
+    unseen = np.stack([UNSEEN["place"], UNSEEN["kind"]], 1)
+    require_equal(exported(estimator, {"x": matrix}), estimator, {"x": unseen})
+
+
+def test_column_of_infrequent_categories_alone_is_refused(exported: Callable[..., Exported]) -> None:
+    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=COUNT)
+    with pytest.raises(StageError, match=r"infrequent categories alone.*Fix: "):
+        exported(encoder.fit(TABLE["place"][:, None]), {"x": TABLE["place"][:, None]}, labels=False)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "seen", "unseen"),
+    [
+        (Normalizer("max"), np.abs(POINTS), -POINTS),
+        (PowerTransformer(), POINTS, np.where(POINTS > 1, np.float32(np.nan), POINTS)),
+        (PowerTransformer("box-cox", standardize=False), np.abs(POINTS) + 1, np.abs(POINTS) + np.float32(0.1)),
+        (make_pipeline(VarianceThreshold(50), LinearRegression()), POINTS * [9, *[1] * 7], POINTS),
+        (make_pipeline(ColumnTransformer([("two", StandardScaler(), [0, 1])]), SGDOneClassSVM()), POINTS, -POINTS),
+    ],
+    ids=["largest magnitude", "missing value", "box-cox", "first column alone", "scores of columns"],
+)
+def test_values_that_the_samples_lack_are_right(
+    exported: Callable[..., Exported], estimator: Any, seen: np.ndarray, unseen: np.ndarray
+) -> None:
+    seen = seen.astype(np.float32)
+    estimator.fit(seen, seen[:, 0])
+    require_equal(exported(estimator, {"x": seen}, labels=False), estimator, {"x": unseen})
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        make_pipeline(StandardScaler(), BaggingRegressor(ExtraTreesRegressor(2), 2, random_state=0)),
+        StackingClassifier([("trees", RandomForestClassifier(3, random_state=0))], cv=2),
+    ],
+    ids=["bagged", "stacked"],
+)
+@pytest.mark.parametrize("share", [0, 0.2])
+def test_trees_in_another_estimator_follow_missing_values(
+    exported: Callable[..., Exported], estimator: Any, share: float
+) -> None:
+    gaps = np.where(np.random.default_rng(1).random(POINTS.shape) < 0.2, np.float32(np.nan), POINTS)
+    seen = gaps if share else POINTS
+    estimator.fit(seen, LABELS)
+    require_equal(exported(estimator, {"x": seen}, labels="classes_" in vars(estimator)), estimator, {"x": gaps})
+
+
+def test_trees_of_several_labels_follow_missing_values(exported: Callable[..., Exported]) -> None:
+    labels, gaps = np.stack([LABELS > 0, LABELS > 1], 1).astype(int), np.where(POINTS > 1, np.float32(np.nan), POINTS)
+    forest = RandomForestClassifier(3, random_state=0).fit(POINTS, labels)
+    require_equal(exported(forest, {"x": POINTS}, labels=False), forest, {"x": gaps})
