@@ -155,6 +155,17 @@ def test_table_with_other_names_is_taken_in_its_own_order(model_of_columns: str,
     np.testing.assert_allclose(arrays["input"], X.to_numpy())
 
 
+def test_columns_with_texts_among_them_are_inputs_of_a_pipeline_fitted_on_them(tmp_path: Path) -> None:
+    skops, compose = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.compose")
+    table = pd.DataFrame({"x": X["age"], "review": ["good", "bad"] * 30, "city": ["Ulm", None] * 30})
+    encoder = pytest.importorskip("sklearn.preprocessing").OneHotEncoder()
+    columns = compose.ColumnTransformer([("texts", encoder, ["review", "city"]), ("numbers", "passthrough", ["x"])])
+    skops.dump(columns.fit(table.fillna("")), tmp_path / "columns.skops")
+    arrays = stored_table(table.assign(id=Y, target=Y), str(tmp_path / "columns.skops"), tmp_path)
+    assert {*arrays} == {"x", "review", "city", "labels"}
+    np.testing.assert_array_equal(arrays["city"], ["Ulm", ""] * 30)
+
+
 def test_table_beside_its_labels_is_put_in_order_too(model_of_columns: str, tmp_path: Path) -> None:
     file = samples_file((X[X.columns[::-1]], Y), model_of_columns, Store(tmp_path / "store"))
     assert file is not None
