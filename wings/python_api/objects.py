@@ -18,7 +18,7 @@ from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name,
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
-from wings.python_api.sound_clips import has_clips, left_out, read_clips
+from wings.python_api.sound_clips import has_clips, left_out, read_clips, require_known_sounds
 from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, holds_times, in_order
 from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
@@ -108,6 +108,8 @@ def samples_file(
         if path.is_dir() and has_clips(path):
             data = _clips(path, model)
             noted |= {"files": others} if (others := left_out(path)) else {}
+        elif path.is_dir():
+            require_known_sounds(path)
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
     if not by and (times := [str(name) for name in getattr(data, "columns", ()) if holds_times(data[name])]):
         noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"

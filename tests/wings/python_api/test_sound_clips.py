@@ -65,6 +65,14 @@ def test_sounds_of_other_kinds_are_named_and_counted(folder: Path, tmp_path: Pat
     assert notes["files"].startswith("2 .flac, 1 README, 1 .mp3 left out: only .wav is read")
 
 
+def test_folder_of_other_sounds_alone_is_refused_with_their_kinds(tmp_path: Path) -> None:
+    (tmp_path / "clips" / "low").mkdir(parents=True)
+    for name in ("low/a.FLAC", "low/b.mp3"):
+        (tmp_path / "clips" / name).touch()
+    with pytest.raises(ConfigError, match=r"clips: 1 \.flac, 1 \.mp3 left out: only \.wav is read\. Fix: convert"):
+        stored(tmp_path / "clips", model(tmp_path / "m.onnx", "800"))
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.float32])
 def test_every_width_is_scaled_to_one_and_channels_are_averaged(tmp_path: Path, kind: type) -> None:
     wave = np.stack([np.full(100, 0.5), np.zeros(100)], axis=1)
