@@ -207,6 +207,6 @@ def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: di
         )
         return {"labelled": False}
     parts = " (its own splits)" if any(folder.name in SPLITS for folder in folders) else "; 30 % calibrate, 70 % test"
-    order = "as in --labels" if names else "ASSUMED to be the folders' names, sorted"
+    order = "as in --labels" if names else "ASSUMED to be the folders' names, sorted; set with --labels FILE"
     notes["samples"] = f"images below {data}{parts}; class indices {order}"
     return {"labels": list(names)} if names else {}

@@ -292,7 +292,8 @@ def _log_verdict(report: Report[Any]) -> None:
     label = f"{report.stage} {report.candidate}" if report.candidate else report.stage
     verdict = "FAILED" if report.failures else "passed"
     checks = f"{len(report.checks)} check" + ("" if len(report.checks) == 1 else "s")
-    passed = f"{len(failed)} of {checks} did not pass" if failed else checks
+    warnings = f"{checks}, {len(failed)} with a warning" if failed else checks
+    passed = f"{len(failed)} of {checks} did not pass" if report.failures else warnings
     cost = "cached" if report.cached else f"{report.seconds:.1f} s"
     log.log(logging.ERROR if report.failures else logging.INFO, "%s %s, %s (%s)", label, verdict, passed, cost)
     for line in report.facts.first_results():

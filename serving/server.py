@@ -168,7 +168,8 @@ def _listener(config: ServerConfig) -> socket.socket:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigError(f"--host {config.host} --port {config.port}: {error.strerror or error}") from error
+        fix = "Fix: name a free address with --host and --port"
+        raise ConfigError(f"--host {config.host} --port {config.port}: {error.strerror or error}. {fix}") from error
 
 
 def _inherited(fd: int) -> socket.socket:

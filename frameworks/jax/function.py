@@ -55,7 +55,8 @@ def read_parameters(path: Path) -> NamedArrays:
     Raise StageError if the file cannot be read, or holds anything but arrays.
     """
     if path.suffix not in PARAMETERS:
-        raise StageError(f"{path}: expected parameters in one of {', '.join(PARAMETERS)}")
+        fix = "Fix: write them with numpy.savez; networks of other frameworks: docs/how-to/bring-a-model.md"
+        raise StageError(f"{path}: a JAX function; expected parameters in one of {', '.join(PARAMETERS)}. {fix}")
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:

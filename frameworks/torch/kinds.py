@@ -54,8 +54,9 @@ def recognize(source: str) -> None:
     if path.suffix.lower() in WEIGHTS and path.is_file() and not is_scripted(path):
         raise ConfigError(
             f"{path}: not a TorchScript program, and weights alone need the code of their network. Fix: save the "
-            "network with torch.export.save or torch.jit.save, export it to ONNX, or write a configuration with "
-            "train.kind: torch-model, which names the code and the weights"
+            "network with torch.export.save or torch.jit.save, export it to ONNX, or name its code and its weights: "
+            "gauntlet run bring-your-own-onnx --set data.path=SAMPLES.npz "
+            f"--set train='{{kind: torch-model, factory: FILE:CLASS, weights: {path}}}'"
         )
 
 

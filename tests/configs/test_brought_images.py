@@ -23,7 +23,7 @@ def test_images_in_class_folders_are_labelled_and_preprocessed_by_assumption(tmp
     assert config.data.labelled
     assert "ASSUMED" in found.notes["images"]
     assert "data.mean" in found.notes["images"]
-    assert "ASSUMED" in found.notes["samples"]  # the order of the classes
+    assert "ASSUMED to be the folders' names, sorted; set with --labels FILE" in found.notes["samples"]
     assert config.data.load().signature.labels == ("cat", "dog", "owl")
 
 

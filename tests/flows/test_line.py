@@ -115,11 +115,13 @@ def test_verdict_is_recorded_and_not_tried_again(seam: Seam, caplog: pytest.LogC
     assert lines == {"Finished in state Completed()", "Finished in state Failed('score.min: 0.5 must be >= 1')"}
 
 
-def test_overridden_check_lets_the_line_pass_and_stays_on_record(seam: Seam) -> None:
+def test_overridden_check_lets_the_line_pass_and_stays_on_record(seam: Seam, caplog: pytest.LogCaptureFixture) -> None:
     config = PipelineConfig.model_validate({"overrides": [{"check": "score.min", "reason": REASON}]})
+    caplog.set_level(logging.INFO, logger="gauntlet")
     run = seam(lambda line: line.stage(score, 0.5), config)
     [entry] = run.stages
     assert (entry.checks[0].passed, entry.checks[0].override) == (False, REASON)
+    assert "score passed, 1 check, 1 with a warning (" in caplog.text
 
 
 def test_same_work_is_done_once_and_a_changed_configuration_is_other_work(seam: Seam) -> None:

@@ -12,11 +12,12 @@ from server_process import ServerProcess, serving
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.cli.main import main
+from gauntlet.core.errors import ConfigError
 from serving.gate import Gate
 from serving.observations import Metrics
 from serving.repository import Repository
 from serving.served_model import ServedModel
-from serving.server import make_app
+from serving.server import ServerConfig, _listener, make_app
 from serving.settings import Limits
 
 TOKEN = "0123456789abcdef0123"
@@ -189,3 +190,11 @@ def test_token_may_come_from_the_environment(
     monkeypatch.setenv("GAUNTLET_TOKEN", "x" * 16)
     assert main(arguments) != 0
     assert "missing.zip" in capsys.readouterr().err  # the host is accepted, so the bundle is looked for
+
+
+def test_address_that_is_taken_is_refused_with_what_to_name() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match=r"Fix: .* --host and --port"),
+    ):
+        _listener(ServerConfig(port=taken.getsockname()[1]))

@@ -18,7 +18,7 @@ from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name,
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
-from wings.python_api.sound_clips import has_clips, left_out, read_clips
+from wings.python_api.sound_clips import has_clips, left_out, read_clips, require_known_sounds
 from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, holds_times, in_order
 from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
@@ -108,6 +108,8 @@ def samples_file(
         if path.is_dir() and has_clips(path):
             data = _clips(path, model)
             noted |= {"files": others} if (others := left_out(path)) else {}
+        elif path.is_dir():
+            require_known_sounds(path)
         data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
     if not by and (times := [str(name) for name in getattr(data, "columns", ()) if holds_times(data[name])]):
         noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"
@@ -119,7 +121,10 @@ def samples_file(
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        parts = in_files or {WHOLE: _joined(data, model, by, names, trust=trust)}
+        fitted = framework.columns(Path(model), trust) if (framework := framework_of(kind_of(Path(model)))) else ()
+        parts = in_files or {WHOLE: _joined(data, by, names, fitted)}
+        if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
+            names = dict.fromkeys(fitted)  # each column is an input
         splits, changes = in_usual_form(parts, names)
         for arrays in splits.values() if changes or not in_files else ():
             _require_inputs(arrays, _input_shapes(model))
@@ -134,10 +139,8 @@ def samples_file(
     return _stored(splits, store)
 
 
-def _joined(data: Any, model: str, by: Mapping[str, str], names: Inputs, *, trust: bool) -> NamedArrays:
+def _joined(data: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
     """Return the arrays of all batches, by input."""
-    framework = framework_of(kind_of(Path(model)))
-    fitted = framework.columns(Path(model), trust) if framework else ()
     batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
     if single := [name for batch in batches[:1] for name, array in batch.items() if not array.ndim]:
         raise StageError(f"{single[0]} is one value, not one for each sample. Fix: give batches")
@@ -257,5 +260,5 @@ def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArra
         inputs = _named(batch[0], names, fitted)
         return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
     if hasattr(batch, "columns"):
-        return columns_by_input(in_order(batch, fitted), names)
+        return columns_by_input(in_order(batch, fitted), names, fitted)
     return {next(iter(names), ONLY_INPUT): as_array(batch)}

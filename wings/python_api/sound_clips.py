@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.datasets.directory_index import index_images
 from gauntlet.onnx_model.graph import Shape
 
 SUFFIX = ".wav"
+OTHER_SOUNDS = {".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aiff"}
 TRUNCATED = r"Reached EOF prematurely.* expected \d{1,9} bytes"
 """Of a file that a program wrote to a pipe, the header states gigabytes."""
 WAY_OUT = "Fix: give what the model takes with --data FILE.py:FUNCTION"
@@ -31,6 +32,13 @@ def left_out(path: Path) -> str:
     others = Counter(file.suffix.lower() or file.name for file in files if file.suffix.lower() != SUFFIX)
     listed = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common())
     return f"{listed} left out: only {SUFFIX} is read. Fix: convert sounds to {SUFFIX}" if others else ""
+
+
+def require_known_sounds(path: Path) -> None:
+    """Raise `ConfigError` for a folder whose only files are sounds of other kinds than `.wav`."""
+    suffixes = {PurePath(file).suffix.lower() for _, _, file in index_images(path).files}
+    if suffixes and suffixes <= OTHER_SOUNDS:
+        raise ConfigError(f"--data {path}: {left_out(path)}")
 
 
 def read_clips(path: Path, shape: Shape | None = None) -> tuple[Array, ...]:

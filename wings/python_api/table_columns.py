@@ -73,8 +73,11 @@ def _nested(value: Any) -> Array:
     return np.stack([_nested(part) for part in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
 
 
-def columns_by_input(table: Any, names: Inputs) -> NamedArrays:
-    """Return a table of numbers as the matrix of a model's only input, and any other one by column."""
+def columns_by_input(table: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArrays:
+    """Return a table of numbers as the matrix of a model's only input, and any other one by column.
+
+    `names` are the model's inputs. Where texts are among the columns of its fit, each column is an input.
+    """
     columns = {str(name): _column(table[name]) for name in table.columns}
     labelled = next(iter(_label_columns(columns.keys() - names.keys())), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
@@ -85,7 +88,8 @@ def columns_by_input(table: Any, names: Inputs) -> NamedArrays:
     if len(columns) == 1 and len(names) < 2 and (column := next(iter(columns.values()))).ndim > 1:
         return {next(iter(names), ONLY_INPUT): column, **labels}
     lists = any(array.ndim > 1 for array in columns.values())
-    if lists or len(names) > 1 or not names.keys().isdisjoint(columns) or (texts and not names):
+    by_column = not names or (fitted and columns.keys() >= {*fitted})
+    if lists or len(names) > 1 or not names.keys().isdisjoint(columns) or (texts and by_column):
         single = [name for name, shape in names.items() if shape and shape[1:] == (1,)]
         named = {array_name(name) if name in names else name: columns[name] for name in columns}
         return {name: array[:, None] if input_name(name) in single else array for name, array in named.items()} | labels

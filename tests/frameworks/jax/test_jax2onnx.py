@@ -170,7 +170,10 @@ def test_parameters_may_be_what_flax_serialized(config: JaxModel, tmp_path: Path
     [
         ({"function": "jaxnets:missing"}, "jaxnets has no function 'missing'"),
         ({"function": "jaxnets:broken"}, "jaxnets:broken returns a str that holds str; expected an array"),
-        ({"parameters": Path("weights.bin")}, "expected parameters in one of .npz, .msgpack"),
+        (
+            {"parameters": Path("weights.bin")},
+            "a JAX function; expected parameters in one of .npz, .msgpack. Fix: write them with numpy.savez",
+        ),
         ({"parameters": Path("nowhere.npz")}, "not a .npz file of arrays"),
         ({"parameters": None}, "the model takes the inputs parameters, image; the data has picture"),
     ],

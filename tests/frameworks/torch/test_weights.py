@@ -13,8 +13,9 @@ from torch.optim.swa_utils import AveragedModel
 from torch_networks import SOUND, write_network
 from torchvision.models import DenseNet, googlenet
 
+from frameworks.torch.kinds import recognize
 from frameworks.torch.weights import put_weights, read_weights
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 
 
 class Tied(nn.Module):
@@ -140,3 +141,9 @@ def test_weights_are_refused_when_they_are_no_weights(
         (tmp_path / name).write_bytes(content)
     with pytest.raises(StageError, match=f"train.weights: .*{name}: {message}"):
         take(weights=tmp_path / name)
+
+
+def test_weights_alone_are_refused_with_the_command_that_names_their_code(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(1)}, tmp_path / "weights.pt")
+    with pytest.raises(ConfigError, match=r"factory: FILE:CLASS, weights: .*weights\.pt\}'$"):
+        recognize(str(tmp_path / "weights.pt"))

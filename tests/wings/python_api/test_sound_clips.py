@@ -65,6 +65,14 @@ def test_sounds_of_other_kinds_are_named_and_counted(folder: Path, tmp_path: Pat
     assert notes["files"].startswith("2 .flac, 1 README, 1 .mp3 left out: only .wav is read")
 
 
+def test_folder_of_other_sounds_alone_is_refused_with_their_kinds(tmp_path: Path) -> None:
+    (tmp_path / "clips" / "low").mkdir(parents=True)
+    for name in ("low/a.FLAC", "low/b.mp3"):
+        (tmp_path / "clips" / name).touch()
+    with pytest.raises(ConfigError, match=r"clips: 1 \.flac, 1 \.mp3 left out: only \.wav is read\. Fix: convert"):
+        stored(tmp_path / "clips", model(tmp_path / "m.onnx", "800"))
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.float32])
 def test_every_width_is_scaled_to_one_and_channels_are_averaged(tmp_path: Path, kind: type) -> None:
     wave = np.stack([np.full(100, 0.5), np.zeros(100)], axis=1)
@@ -153,6 +161,17 @@ def test_table_without_a_column_of_the_fit_is_refused(model_of_columns: str, tmp
 def test_table_with_other_names_is_taken_in_its_own_order(model_of_columns: str, tmp_path: Path) -> None:
     arrays = stored_table(X.set_axis(["one", "two", "three"], axis=1), model_of_columns, tmp_path)
     np.testing.assert_allclose(arrays["input"], X.to_numpy())
+
+
+def test_columns_with_texts_among_them_are_inputs_of_a_pipeline_fitted_on_them(tmp_path: Path) -> None:
+    skops, compose = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.compose")
+    table = pd.DataFrame({"x": X["age"], "review": ["good", "bad"] * 30, "city": ["Ulm", None] * 30})
+    encoder = pytest.importorskip("sklearn.preprocessing").OneHotEncoder()
+    columns = compose.ColumnTransformer([("texts", encoder, ["review", "city"]), ("numbers", "passthrough", ["x"])])
+    skops.dump(columns.fit(table.fillna("")), tmp_path / "columns.skops")
+    arrays = stored_table(table.assign(id=Y, target=Y), str(tmp_path / "columns.skops"), tmp_path)
+    assert {*arrays} == {"x", "review", "city", "labels"}
+    np.testing.assert_array_equal(arrays["city"], ["Ulm", ""] * 30)
 
 
 def test_table_beside_its_labels_is_put_in_order_too(model_of_columns: str, tmp_path: Path) -> None:

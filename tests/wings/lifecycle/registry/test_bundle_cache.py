@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bundles import make_keys
 from server_process import ServerProcess, serving
 
 from flows.record.home import Home
+from flows.tracking.server import URI_VARIABLE
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, StageError
 from wings.lifecycle.registry import bundle_cache
@@ -158,6 +160,23 @@ def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home
     assert done.returncode == 1
     assert "no such version" in done.stderr
     assert "gauntlet promote RUN --name digits" in done.stderr
+
+
+@pytest.mark.slow
+def test_follower_asks_for_the_signatures_that_its_own_home_lists(
+    home: Home, run: Callable[..., Bundle], tmp_path: Path
+) -> None:
+    from harness import command
+
+    bundle, follower = run("run-1"), tmp_path / "follower"
+    challenge(home, "run-1")
+    variables = {"GAUNTLET_HOME": str(follower), URI_VARIABLE: home.mlflow_uri}
+    added = command(tmp_path, "trust", "add", str(make_keys(tmp_path)[1]), **variables)
+    assert added.returncode == 0, added.stderr
+    done = command(tmp_path, "serve", ALIAS, "--port", "0", **variables)
+    assert (done.returncode, f"no signature by a key of {follower / 'trusted-keys.json'}" in done.stderr) == (1, True)
+    with serving(tmp_path, ALIAS) as server:  # the other home lists no keys
+        assert bundle.digest.startswith(served(server))
 
 
 @pytest.mark.slow
