@@ -58,10 +58,14 @@ def _function_shape(operator: Any) -> None:
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
-    """Append the columns that mark missing values to those that skl2onnx fills."""
+    """Append the columns that mark missing values to those that skl2onnx fills; a missing text has no characters."""
+    from skl2onnx.common.data_types import StringTensorType
     from skl2onnx.operator_converters.imputer_op import convert_sklearn_imputer
 
     imputer, nodes = operator.raw_operator, Nodes(scope, container)
+    if isinstance(operator.inputs[0].type, StringTensorType) and not isinstance(imputer.missing_values, str):
+        operator.raw_operator = copy.copy(imputer)
+        operator.raw_operator.missing_values = ""
     if not imputer.add_indicator:
         convert_sklearn_imputer(scope, operator, container)
         return

@@ -149,14 +149,41 @@ class Columns(Arguments):
 
 
 def estimator_inputs(estimator: Any, inputs: NamedArrays) -> Any:
-    """Return what an estimator takes: one input's array as it is, several inputs as the columns of a table."""
-    inputs = {name: inputs[name] for name in Columns.of_estimator(estimator).call_order(inputs)}
-    arrays = {name: array.astype(object) if array.dtype.kind == "U" else array for name, array in inputs.items()}
+    """Return what an estimator takes: one input's array as it is, several inputs as the columns of a table.
+
+    A text without characters is NaN where an imputer fills NaN: no text of ONNX is NaN.
+    """
+    imputed, arrays = _imputed_columns(estimator), dict[str, Array]()
+    for name in Columns.of_estimator(estimator).call_order(inputs):
+        arrays[name] = inputs[name].astype(object) if inputs[name].dtype.kind == "U" else inputs[name]
+        if inputs[name].dtype.kind == "U" and (imputed is None or name in imputed):
+            arrays[name][inputs[name] == ""] = np.nan
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     import pandas as pd
 
     return pd.DataFrame({name: array.reshape(len(array)) for name, array in arrays.items()})
+
+
+def _imputed_columns(estimator: Any) -> set[str] | None:
+    """Return the columns whose NaN a SimpleImputer fills; None where it takes all."""
+    from sklearn.impute import SimpleImputer
+
+    def fills(part: Any) -> bool:
+        parts = (part, *part.get_params().values()) if hasattr(part, "get_params") else ()
+        return any(isinstance(each, SimpleImputer) and isinstance(each.missing_values, float) for each in parts)
+
+    steps = [step for _, step in getattr(estimator, "steps", (("model", estimator),))]
+    tables = [step for step in steps if hasattr(step, "transformers_") and hasattr(step, "feature_names_in_")]
+    if not tables:
+        return None if fills(estimator) else set()
+    return {
+        str(step.feature_names_in_[place])
+        for step in tables
+        for name, part, _ in step.transformers_
+        if fills(part)
+        for place in step._transformer_to_input_indices[name]
+    }
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,9 @@ def audit_splits(
 
     Test images that are almost the same as an image of another split are warned of, or limited to a number.
     `samples_per_class` are those of each split with classes, by label. Without `trained`, no model learns from these
-    splits: a class without samples, and samples in two splits are warnings. The latter always are where the inputs are
-    not images: rows of a table and short texts are often equal by nature.
-    The samples are read once, in batches; only their digests and fingerprints stay in memory.
+    splits: a class without samples, values that are not finite, and samples in two splits are warnings. The latter
+    always are where the inputs are not images: rows of a table and short texts are often equal by nature. The samples
+    are read once, in batches; only their digests and fingerprints stay in memory.
     """
     splits, layout = dataset.splits, dataset.signature.layout
     contents = {name: _read(split, layout) for name, split in splits.items()}
@@ -73,7 +73,7 @@ def audit_splits(
     checks = (
         *(() if dataset.random else (_leak_check(splits, contents, images=layout != "none", trained=trained),)),
         without if trained else without.replace(severity="warning"),
-        _finite_check(contents),
+        _finite_check(contents, trained=trained),
     )
     if not (contents["test"].fingerprints if "test" in contents else ()):
         return Audit(checks, ())
@@ -103,16 +103,18 @@ def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images
     return check if images and trained else check.replace(severity="warning")
 
 
-def _finite_check(contents: Mapping[str, SplitContents]) -> Check:
+def _finite_check(contents: Mapping[str, SplitContents], *, trained: bool) -> Check:
+    """Return the check that all values are finite; of a brought model, its own outputs tell whether it needs that."""
     invalid = ", ".join(
         f"{name}: {sum(content.non_finite)}, the first in {name}[{np.flatnonzero(content.non_finite)[0]}]"
         for name, content in contents.items()
         if any(content.non_finite)
     )
     total = sum(sum(content.non_finite) for content in contents.values())
-    fix = "replace NaN and infinity in the inputs; a model that reads NaN as a missing value takes them with "
-    fix += "--set 'overrides=[{check: data.non_finite_values, reason: NaN is a missing value}]'"
-    return _none("non_finite_values", total, "values", invalid, fix)
+    fix = "replace NaN and infinity in the inputs, if the model does not take them for missing values"
+    fix += ", or: --set 'overrides=[{check: data.non_finite_values, reason: missing values}]'" if trained else ""
+    check = _none("non_finite_values", total, "values", invalid, fix)
+    return check.replace(severity="warning") if total and not trained else check
 
 
 def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:

@@ -70,7 +70,8 @@ def report_model(
     golden, steps = _with_sequence(golden, predict, splits["test"], facts.signature)
     artifacts = store_golden_and_predictions(golden, predict, splits, facts.signature, workspace)
     artifacts["model"] = workspace.store_file(model, *companions)
-    checks = (*checks, never_finite_check(golden.test_outputs), *_constant_outputs_checks(golden), *steps)
+    lost = _missing_values_checks(golden.test_outputs, splits["test"])
+    checks = (*checks, never_finite_check(golden.test_outputs), *lost, *_constant_outputs_checks(golden), *steps)
     return Report(facts=facts, checks=checks, artifacts=artifacts)
 
 
@@ -81,15 +82,23 @@ def never_finite_check(outputs: NamedArrays) -> Check:
     """
     never = [name for name, array in outputs.items() if array.dtype.kind == "f" and not np.isfinite(array).any()]
     samples = max((len(array) for array in outputs.values()), default=0)
-    return Check.of(
-        "train.never_finite_outputs",
-        len(never),
-        "==",
-        0,
-        f"only NaN or infinity for {samples} samples: {', '.join(never)}" if never else "",
-        "look for NaN in the weights (gauntlet inspect MODEL --weights), or bring samples that the model is made for",
-        unit="outputs",
-    )
+    detail = f"only NaN or infinity for {samples} samples: {', '.join(never)}" if never else ""
+    fix = "look for NaN in the weights (gauntlet inspect MODEL --weights), or bring samples that the model is made for"
+    return Check.of("train.never_finite_outputs", len(never), "==", 0, detail, fix, unit="outputs")
+
+
+def _missing_values_checks(outputs: NamedArrays, test: Split) -> tuple[Check, ...]:
+    """Return a failed check if samples that hold NaN or infinity have NaN in an output of shape (n, ...)."""
+    lost = [np.isnan(a).reshape(len(a), -1).any(axis=1) for a in outputs.values() if a.dtype.kind == "f"]
+    given = ((at, test.take(slice(at, at + 1)).values()) for at in np.flatnonzero(np.any(lost, axis=0)))
+    rows = [at for at, arrays in given if not all(map(_is_finite, arrays))]
+    fix = "replace NaN and infinity in the inputs; the model does not take them for missing values"
+    detail = f"NaN for test samples that hold NaN or infinity, the first of them test[{rows[0]}]" if rows else ""
+    return (Check.of("train.lost_samples", len(rows), "==", 0, detail, fix, unit="samples"),) if rows else ()
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
@@ -100,18 +109,10 @@ def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
     floats = [array for array in golden.test_outputs.values() if array.dtype.kind == "f" and np.isfinite(array).any()]
     if not floats or any(map(_varies, floats)) or not any(map(_varies, golden.real.inputs.values())):
         return ()
-    samples = len(floats[0])
-    constant = Check.of(
-        "train.constant_outputs",
-        len(floats),
-        "==",
-        0,
-        f"the same values for all {samples} samples, though these differ: every candidate will agree with them",
-        "look at the weights (gauntlet inspect MODEL --weights), or bring samples that the model tells apart",
-        unit="outputs",
-        severity="warning",
-    )
-    return (constant,)
+    name, samples = "train.constant_outputs", len(floats[0])
+    detail = f"the same values for all {samples} samples, though these differ: every candidate will agree with them"
+    fix = "look at the weights (gauntlet inspect MODEL --weights), or bring samples that the model tells apart"
+    return (Check.of(name, len(floats), "==", 0, detail, fix, unit="outputs", severity="warning"),)
 
 
 def _varies(array: Array) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingRegressor, ExtraTreesRegressor, RandomForestClassifier, StackingClassifier
 from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDOneClassSVM
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder, PowerTransformer, StandardScaler
@@ -119,3 +120,17 @@ def test_trees_of_several_labels_follow_missing_values(exported: Callable[..., E
     labels, gaps = np.stack([LABELS > 0, LABELS > 1], 1).astype(int), np.where(POINTS > 1, np.float32(np.nan), POINTS)
     forest = RandomForestClassifier(3, random_state=0).fit(POINTS, labels)
     require_equal(exported(forest, {"x": POINTS}, labels=False), forest, {"x": gaps})
+
+
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+def test_missing_text_has_no_characters(exported: Callable[..., Exported], strategy: str) -> None:
+    table = pd.DataFrame(TABLE).drop(columns="rooms").replace({"place": {"isle": np.nan}, "stars": {0.5: np.nan}})
+    texts = make_pipeline(SimpleImputer(strategy=strategy, fill_value="none"), OneHotEncoder(handle_unknown="ignore"))
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    columns = [("texts", texts, ["place"]), ("kinds", OneHotEncoder(), ["kind"]), ("numbers", numbers, ["stars"])]
+    estimator = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, LABELS % 2)
+    inputs = TABLE | {"place": table["place"].fillna("").to_numpy(str), "stars": table["stars"].to_numpy()}
+    inputs.pop("rooms")
+    given = predict(estimator, estimator_inputs(estimator, inputs))
+    np.testing.assert_allclose(given["probabilities"], estimator.predict_proba(table), rtol=1e-6)
+    require_equal(exported(estimator, inputs), estimator, inputs)

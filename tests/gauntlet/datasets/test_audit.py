@@ -105,6 +105,16 @@ def test_class_without_samples_is_a_warning_where_no_model_learns(
     assert warned(report) == {"empty_classes": "test: owl"}
 
 
+def test_values_that_are_not_finite_are_a_warning_where_a_model_may_take_them(
+    tmp_path: Path, splits: Splits, workspace: Callable[..., Workspace]
+) -> None:
+    splits["test"][0][3, 0, 1, 1] = np.nan
+    for name, (inputs, labels) in splits.items():
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
+    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
+    assert warned(report) == {"non_finite_values": "test: 1, the first in test[3]"}
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", SPLITS)
 def test_audit_fails_counts_and_names_the_first_when_values_are_not_finite(

@@ -151,6 +151,20 @@ def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: P
     assert ("gauntlet inspect MODEL --weights" in check.remedy) == bool(never)
 
 
+@pytest.mark.parametrize(("text", "lost"), [("y = Neg(x)", 14), ("m = IsNaN(x) y = Where(m, w, x)", 0)])
+def test_missing_values_that_a_model_answers_with_nan_fail_their_check(
+    bring: Bring, tmp_path: Path, text: str, lost: int
+) -> None:
+    proto = onnx_text.model(f"m (float[n,2] x) => (float[n,2] y) {{ {text} }}")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2, np.float32), "w"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    samples = np.arange(40, dtype=np.float32).reshape(20, 2)
+    samples[:, 1] = np.nan
+    report, _ = bring(tmp_path / "model.onnx", {"x": samples})
+    checks = [check for check in report.checks if check.name == "train.lost_samples"]
+    assert [(check.value, check.passed) for check in checks] == ([(lost, False)] if lost else [])
+
+
 @pytest.mark.parametrize(
     ("step", "samples_differ", "warned"),
     [(0, True, True), (0, False, False), (1, True, False), (np.nan, True, False)],  # NaN is another check's failure
