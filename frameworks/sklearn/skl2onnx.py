@@ -156,7 +156,8 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
     shapes = {v.name: v.type.tensor_type.shape.dim for v in inferred if v.type.tensor_type.HasField("shape")}
     shaped = {name for node in graph.node if not node.op_type.endswith("Classifier") for name in node.output}
     for spec in signature.outputs:
-        if len(shapes[spec.name]) != len(spec.shape) if spec.name in shapes else spec.name in shaped:
+        is_one_number = spec.name in shaped and spec.shape[1:] in ((), (1,))
+        if len(shapes[spec.name]) != len(spec.shape) if spec.name in shapes else is_one_number:
             rename_tensors(graph, {spec.name: f"{spec.name}__flat"})
             next(value for value in graph.output if value.name == f"{spec.name}__flat").name = spec.name
             shape = onnx.numpy_helper.from_array(np.array([-1, *spec.shape[1:]], np.int64), f"{spec.name}__shape")

@@ -220,7 +220,7 @@ def test_what_the_file_does_not_say_is_asked_for_by_option(tmp_path: Path) -> No
         ("net.pt2", "not a .pt2 file, which is a zip archive"),
         ("net.keras", r"\A[^\n]*not a .keras file, which is a zip archive[^\n]*\Z"),
         ("net.torchscript", "not a .torchscript file, which is a zip archive"),
-        ("weights.pt", "not a TorchScript program, and weights alone .* torch.export.save .* train.kind: torch-model"),
+        ("weights.pt", "not a TorchScript program, and weights alone .* torch.export.save .*kind: torch-model"),
         ("weights.safetensors", "not a TorchScript program, and weights alone"),
         ("nets.py:predict", "nets.py: no such file"),
     ],
