@@ -102,22 +102,16 @@ def samples_file(
     source, noted = data, dict[str, str]()
     by = {key: name for key, name in ((GROUPS, group), (TIMES, time)) if name}
     if isinstance(data, str | Path):
-        path = Path(data)
-        named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
-        data = read_arrays(path) if named else read_samples(str(data))
-        if path.is_dir() and has_clips(path):
-            data = _clips(path, model)
-            noted |= {"files": others} if (others := left_out(path)) else {}
-        elif path.is_dir():
-            require_known_sounds(path)
-        data = _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data
+        data, noted = _read(data, model, by)
     if not by and (times := [str(name) for name in getattr(data, "columns", ()) if holds_times(data[name])]):
         noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"
     if data is None and (time or (group and source is None)):
         raise ConfigError(f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by")
-    in_files = array_files(Path(source)) if data is None and source is not None else {}
+    if source is None:
+        return None
+    in_files = array_files(Path(source)) if data is None else {}
     if data is None and not in_files:
-        return None if source is None else str(source)
+        return str(source)
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
@@ -137,6 +131,19 @@ def samples_file(
     if notes is not None:
         notes |= noted | ({"arrays": changes} if changes else {})
     return _stored(splits, store)
+
+
+def _read(source: str | Path, model: str, by: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Return the samples of a path, None where only a run reads it, and a note of files that are left out."""
+    path, noted = Path(source), dict[str, str]()
+    named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
+    data = read_arrays(path) if named else read_samples(str(source))
+    if path.is_dir() and has_clips(path):
+        data = _clips(path, model)
+        noted |= {"files": others} if (others := left_out(path)) else {}
+    elif path.is_dir():
+        require_known_sounds(path)
+    return _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data, noted
 
 
 def _joined(data: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
