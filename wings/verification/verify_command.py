@@ -43,5 +43,7 @@ def print_verification(console: Console, result: Verification) -> None:
 
 
 def _signature(signature: SignatureResult) -> str:
-    key = f"valid, by the key {signature.key[:16]}"
-    return key if signature.trusted else f"{key}; whose key that is, is not proven: name it with --key PUB.pem"
+    key = f"valid, by {signature.identity or f'the key {signature.key[:16]}'}"
+    if signature.trusted or signature.identity:
+        return key
+    return f"{key}; whose key that is, is not proven: name it with --key PUB.pem"

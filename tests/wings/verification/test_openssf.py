@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from gauntlet.core.errors import ConfigError
 from wings.verification.library.keys import read_trusted
 from wings.verification.library.signing import SignatureResult, _document, verify_signature
 
@@ -25,6 +27,8 @@ FILE, FOLDER = {".": b"signme-1\n"}, {"signme-1": b"signme-1\n", "signme-2": b"s
 CERTIFIED = FOLDER | {"signme-1": b"signme-1"}
 MODELS = {"v0.3.1": FILE, "v1.0.0": FILE, "v1.0.1": FOLDER, "v1.1.0": FOLDER}
 MODELS |= {name: CERTIFIED for name in SIGNATURES if name.endswith("-certificate")}
+IDENTIFIED = [name for name in SIGNATURES if name.endswith("-sigstore")]
+WHO = {"identity": "stefanb@us.ibm.com", "issuer": "https://sigstore.verify.ibm.com/oauth2"}
 Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 AUTHORITY, NO_ISSUER = x509.BasicConstraints(True, None), x509.KeyUsage(True, *[False] * 8)
 CODE, TLS = (x509.ExtendedKeyUsage([getattr(x509.ExtendedKeyUsageOID, use)]) for use in ("CODE_SIGNING", "SERVER_AUTH"))
@@ -101,6 +105,54 @@ def test_certificate_counts_only_for_signing_and_only_if_all_its_chain_leads_to_
     ):
         result = checked("", CERTIFIED, trusted, signed_with(*chain))
         assert (problem in result.problem, result.trusted) == (True, not problem)
-    identity = SIGNATURES["v1.1.0-certificate"] | {"verificationMaterial": {"certificate": CHAIN[0]}}
-    assert "a Sigstore identity, whose proof needs the network" in checked("", {}, None, json.dumps(identity)).problem
     assert "not by the given one, a certificate" in checked("v1.0.1", FOLDER, trusted).problem
+
+
+@pytest.mark.parametrize("release", IDENTIFIED)
+def test_signature_of_an_identity_holds_for_its_files_and_that_identity_alone(
+    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.socket.connect", None)  # nothing asks the network
+    (tmp_path / "who.json").write_text(json.dumps(WHO))
+    who = read_trusted(tmp_path / "who.json")
+    assert checked(release, CERTIFIED, who).trusted
+    result = checked(release, CERTIFIED, None)
+    assert (result.problem, result.trusted, result.identity) == ("", False, " by ".join(WHO.values()))
+    assert checked(release, CERTIFIED | {"added": b""}, who).problem.startswith("added is not as it was signed")
+    others = [json.dumps(WHO | {key: value + "m"}).encode() for key, value in WHO.items()]
+    for other in (*others, KEY, ISSUER):
+        assert "not by the given one" in checked(release, CERTIFIED, other).problem
+    assert not checked("v1.0.1", FOLDER, who).trusted
+
+
+@pytest.mark.parametrize("release", IDENTIFIED)
+def test_no_part_of_the_proof_of_an_identity_can_be_changed(release: str) -> None:
+    document, who = SIGNATURES[release], json.dumps(WHO).encode()
+    entry = document["verificationMaterial"]["tlogEntries"][0]
+    texts = [document["verificationMaterial"]["certificate"]["rawBytes"], document["dsseEnvelope"]["payload"]]
+    texts += [document["dsseEnvelope"]["signatures"][0]["sig"], entry["canonicalizedBody"], entry["integratedTime"]]
+    texts += [entry["inclusionPromise"]["signedEntryTimestamp"], *entry["inclusionProof"]["hashes"]]
+    texts += [entry["inclusionProof"]["rootHash"], entry["inclusionProof"]["treeSize"]]
+    whole = json.dumps(document)
+    for text in (json.dumps(text) for text in texts):
+        for place in range(1, len(text) - 1, max(1, len(text) // 3)):
+            other = text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
+            assert whole.count(text) == 1, text
+            assert not checked(release, CERTIFIED, who, whole.replace(text, other)).trusted, (text, place)
+
+
+def test_identity_that_is_not_one_and_a_missing_package_have_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "who.json"
+    for text in (
+        "{",
+        '{"identity": "me"}',
+        '{"identity": "me", "issuer": 1}',
+        '{"identity": "a", "issuer": "b", "x": 1}',
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"expected .*certificates, or {.identity.*Fix: "):
+            read_trusted(path)
+    monkeypatch.setitem(sys.modules, "sigstore", None)
+    assert "needs the package sigstore. Fix: " in checked(IDENTIFIED[0], CERTIFIED, None).problem

@@ -1,5 +1,6 @@
-"""Elliptic curve keys and certificates of signatures, by the package cryptography."""
+"""Elliptic curve keys and certificates of signatures, by the package cryptography, and whom to trust."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,25 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def read_trusted(path: Path) -> bytes:
-    """Return the public key of a PEM file, or its certificates; `ConfigError` when there are none of the right kind."""
+    """Return the public key of a PEM file, its certificates, or a JSON file's identity; `ConfigError` otherwise."""
     try:
         content = path.read_bytes()
+        if content.lstrip().startswith(b"{"):
+            return identity(**json.loads(content))
         if CERTIFICATE in content:
             return b"".join(known.public_bytes(PEM) for known in x509.load_pem_x509_certificates(content))
         return pem(public_key(content))
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         what, fix = KINDS.replace("key", "public key"), "openssl ec -in KEY.pem -pubout -out PUB.pem"
-        raise ConfigError(f"{path}: expected {what}, or certificates: {error}. Fix: {fix}") from error
+        others = 'certificates, or {"identity": "me@example.com", "issuer": "https://example.com"}'
+        raise ConfigError(f"{path}: expected {what}, {others}: {error}. Fix: {fix}") from error
+
+
+def identity(identity: str, issuer: str) -> bytes:
+    """Return a Sigstore identity as `gauntlet trust` keeps it; `TypeError` where one is no text."""
+    if not (isinstance(identity, str) and isinstance(issuer, str)):
+        raise TypeError("identity and issuer are texts")
+    return json.dumps({"identity": identity, "issuer": issuer}).encode()
 
 
 def public_key(content: bytes) -> ec.EllipticCurvePublicKey:

@@ -1,7 +1,7 @@
-"""Sign a bundle offline with an elliptic curve key, and verify signatures by keys and certificates.
+"""Sign a bundle offline with an elliptic curve key, and verify signatures by keys, certificates and identities.
 
 The format is that of OpenSSF Model Signing v1.0 (https://github.com/sigstore/model-transparency), so that its command
-verifies what is signed here, and the other way round: a Sigstore bundle around a DSSE envelope
+verifies what is signed here, and the other way round, v0.2 included: a Sigstore bundle around a DSSE envelope
 (https://github.com/secure-systems-lab/dsse) around an in-toto statement with the digest of every file.
 """
 
@@ -25,7 +25,7 @@ MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
-SIGSTORE = "it is by a Sigstore identity, whose proof needs the network: check it with model_signing verify sigstore"
+OLD_PREDICATE_TYPE = "https://model_signing/Digests/v0.1"  # of release 0.2: every file is a subject
 _decoded = partial(base64.b64decode, validate=True)
 
 
@@ -33,7 +33,10 @@ class SignatureResult(Frozen):
     """What verifying one signature gave."""
 
     file: str
-    key: str = Field("", description="SHA-256 of the public key in PEM form")
+    key: str = Field(
+        "", description="SHA-256 of the public key in PEM form, or of the identity as `gauntlet trust` keeps it"
+    )
+    identity: str = Field("", description="whom a certificate of Sigstore names, and who vouched for that")
     problem: str = Field("", description="why it does not hold; empty where it does")
     trusted: bool = Field(False, description="whether it holds, and its key is the one that the caller named")
 
@@ -62,7 +65,7 @@ def verify_signatures(bundle: Bundle, trusted: Path | bytes | None = None) -> tu
 
 
 def verify_signature(name: str, content: bytes, digests: Mapping[str, str], trusted: bytes | None) -> SignatureResult:
-    """Verify the signature in a file of this name and content; `trusted` is a public key in PEM form, or certificates.
+    """Verify the signature in a file of this name and content; `trusted` is as of `read_trusted`.
 
     The file may leave that key out, as those of OpenSSF's command do; `digests` are those of the files by name.
     """
@@ -71,25 +74,40 @@ def verify_signature(name: str, content: bytes, digests: Mapping[str, str], trus
     from cryptography.x509 import InvalidVersion
 
     ends = trusted if trusted and keys.CERTIFICATE in trusted else None
-    given = _digest(trusted) if trusted and not ends else ""
+    given, identity = _digest(trusted) if trusted and not ends else "", ""
     try:
         document = json.loads(content)
         material, envelope = document["verificationMaterial"], document["dsseEnvelope"]
         if "certificate" in material:
-            return SignatureResult(file=name, problem=SIGSTORE)
-        payload, signature = (_decoded(text) for text in (envelope["payload"], envelope["signatures"][0]["sig"]))
-        key, known = _signer(material, trusted, ends)
-        key.verify(signature, _authenticated(payload), keys.ec.ECDSA(keys.HASHES[key.key_size]))
-        whole, digest = json.loads(_document(known, payload, signature)), _digest(keys.pem(key))
+            payload, *signer = _proven_identity(content)
+            whole, known, digest = document, material, _digest(keys.identity(*signer))
+            identity = " by ".join(signer)
+        else:
+            payload, signature = (_decoded(text) for text in (envelope["payload"], envelope["signatures"][0]["sig"]))
+            key, known = _signer(material, trusted, ends)
+            old = _authenticated_once(payload)
+            bits = 256 if old else key.key_size
+            key.verify(signature, old or _authenticated(payload), keys.ec.ECDSA(keys.HASHES[bits]))
+            whole, digest = json.loads(_document(known, payload, signature)), _digest(keys.pem(key))
         difference = _difference(json.loads(payload), digests)
     except InvalidSignature:
         return SignatureResult(file=name, problem="it does not verify: its statement, signature or key was altered")
     except (ValueError, LookupError, TypeError, RecursionError, UnsupportedAlgorithm, InvalidVersion) as error:
         return SignatureResult(file=name, problem=f"it cannot be verified: {error or type(error).__name__}")
     problem = difference or ("" if _is_part(document, whole) else "parts of it that are not signed are altered")
-    if not problem and (given not in ("", digest) or (ends and "publicKey" in known)):
-        problem = f"it is by the key {digest[:16]}, not by the given one, {given[:16] or 'a certificate'}"
-    return SignatureResult(file=name, key=digest, problem=problem, trusted=bool(trusted and not problem))
+    if not problem and (given not in ("", digest) or (ends and "x509CertificateChain" not in known)):
+        who = identity or f"the key {digest[:16]}"
+        problem = f"it is by {who}, not by the given one, {given[:16] or 'a certificate'}"
+    proof = bool(trusted and not problem)
+    return SignatureResult(file=name, key=digest, identity=identity, problem=problem, trusted=proof)
+
+
+def _proven_identity(content: bytes) -> tuple[bytes, str, str]:
+    if importlib.util.find_spec("sigstore") is None:
+        raise ValueError(f"a Sigstore identity needs the package sigstore. Fix: {install_command('signing')}")
+    from wings.verification.library.identities import proven
+
+    return proven(content)
 
 
 def _signer(material: Any, trusted: bytes | None, ends: bytes | None) -> tuple[Any, dict[str, Any]]:
@@ -133,8 +151,11 @@ def _is_part(part: Any, whole: Any) -> bool:
 def _difference(signed: Any, digests: Mapping[str, str]) -> str:
     """Return how the signed statement differs from that about files with these digests; "" where it does not."""
     expected = _statement(signed["subject"][0]["name"], digests)
-    known, files = signed["predicate"]["resources"], expected["predicate"]["resources"]
-    parts = ("_type", "subject", "predicateType")
+    files, parts = expected["predicate"]["resources"], ["_type", "subject", "predicateType"]
+    if signed["predicateType"] == OLD_PREDICATE_TYPE:
+        known, parts = [_resource(file["name"], file["digest"]["sha256"]) for file in signed["subject"]], ["_type"]
+    else:
+        known = signed["predicate"]["resources"]
     if sorted(known, key=lambda r: r["name"]) == files and all(signed[part] == expected[part] for part in parts):
         return ""
     changed = [resource["name"] for resource in files if resource not in known]
@@ -150,7 +171,7 @@ def _digests(bundle: Bundle) -> dict[str, str]:
 
 def _statement(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
     """Return the in-toto statement about files; its subject's digest is that of all digests in order."""
-    resources = [{"name": file, "algorithm": "sha256", "digest": digests[file]} for file in sorted(digests)]
+    resources = [_resource(file, digests[file]) for file in sorted(digests)]
     root = hashlib.sha256(b"".join(bytes.fromhex(resource["digest"]) for resource in resources)).hexdigest()
     how = {"method": "files", "hash_type": "sha256", "allow_symlinks": False, "ignore_paths": [SIGNATURES]}
     return {
@@ -161,9 +182,20 @@ def _statement(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _resource(name: str, digest: str) -> dict[str, str]:
+    return {"name": name, "algorithm": "sha256", "digest": digest}
+
+
 def _authenticated(payload: bytes) -> bytes:
     """Return what is signed: DSSE's pre-authentication encoding."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def _authenticated_once(payload: bytes) -> bytes:
+    """Return what release 0.2 signed, with SHA-256: how Python shows the bytes; nothing for a later one's payload."""
+    if f'"{OLD_PREDICATE_TYPE}"'.encode() not in payload:
+        return b""
+    return f"DSSEV1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} {len(payload)} {payload!r}".encode()
 
 
 def key_library() -> Any:
