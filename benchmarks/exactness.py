@@ -213,14 +213,14 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
     race = run_race(entries, plan, ORIGINAL, inputs=unseen)
     fp32 = next(c.artifact for c in report.candidates if c.name == "fp32" and c.artifact)
     signature = Signature.read(onnx.load(home.store.path(fp32), load_external_data=False))
-    golden, files = Golden({}, answers[ORIGINAL], labels), {}
+    golden, judged = Golden({}, answers[ORIGINAL], labels), dict[str, Judged]()
     for what, (row, seconds, peak) in files.items():
         quality = compare_accuracy(golden, signature, {n: answers[what][n] for n in answers[ORIGINAL]})
         metric = quality.accuracy
         if metric is None and quality.expected_loss is not None:
             metric = quality.expected_loss.after
         chosen = f" {report.winner}" if what == CHOSEN else ""
-        files[what] = Judged(
+        judged[what] = Judged(
             what=f"{what}{chosen} on {row.target.name}",
             over_original=Ratio.of(race.contenders[what], race.contenders[ORIGINAL]),
             over_chosen=Ratio.of(race.contenders[what], race.contenders[CHOSEN]),
@@ -230,7 +230,7 @@ def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]
             peak_mb=peak,
         )
     named = {what: why.replace(f"{place}/", "") for what, why in failed.items()}
-    return Compared(files=files, failed=named, aa_deviation=race.aa_deviation)
+    return Compared(files=judged, failed=named, aa_deviation=race.aa_deviation)
 
 
 def lines(name: str, network: Compared) -> list[tuple[str, ...]]:
