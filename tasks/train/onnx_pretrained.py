@@ -82,15 +82,9 @@ class OnnxModel(Training):
             signature=signature,
         )
         ignored = [o.name for o in session.get_outputs() if o.name not in tensor_output_names(session)]
-        check = Check(
-            name="train.ignored_outputs",
-            value=len(ignored),
-            op="==",
-            limit=0,
-            severity="warning",
-            detail=f"not tensors, so they cannot be compared: {', '.join(ignored)}" if ignored else "",
-            remedy=_as_tensors(proto.graph, ignored, self.model) if ignored else "",
-        )
+        detail = f"not tensors, so they cannot be compared: {', '.join(ignored)}" if ignored else ""
+        fix = _as_tensors(proto.graph, ignored, self.model) if ignored else ""
+        check = Check.of("train.ignored_outputs", len(ignored), "==", 0, detail, fix, severity="warning")
         path = workspace.folder / "model.onnx"
         model_file.copy_model(self.model, path)
         model = model_file.read_for_editing(path)
