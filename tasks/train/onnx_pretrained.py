@@ -9,7 +9,7 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
@@ -101,6 +101,11 @@ class OnnxModel(Training):
             known = Signature.read(proto)
         except StageError:  # most models have none
             known = signature_from_graph(proto)
+        values, first = len(data.preprocessing.mean if data.preprocessing else ()), known.inputs[0]
+        channels = {"NCHW": first.shape[-3:-2], "NHWC": first.shape[-1:]}.get(data.layout, ())
+        if (values, *channels) in ((1, 3), (3, 1)):
+            what = f"data.mean: length {values}, one a channel; the input {first.name} has {channels[0]} channels"
+            raise ConfigError(f"{what}. Fix: give {channels[0]} values in data.mean and in data.std")
         return known.replace(
             task=data.task if known.task == "arrays" else known.task,
             labels=known.labels or data.labels,
