@@ -107,9 +107,7 @@ def _labels_check(problem: Problem, predictions: Array, truth: Array) -> Check:
     if order := fitting_order(truth, predictions, labels) if ordered else []:
         fix = f"name them so, in --labels FILE or data.labels: {', '.join(order[:MAX_CLASSES])}"
         fix += "; or renumber labels that are numbers" if len(order) <= MAX_CLASSES else " ..."
-        return Check.of(
-            "evaluate.labels_fit", 0, "==", 1, "the model's classes have another order than the labels", fix
-        )
+        return Check.of("evaluate.labels_fit", 0, "==", 1, "the model has its classes in another order", fix)
     detail = f"{problem.metric} is hardly better on the test labels than on the same labels in random orders"
     fix = "check that the labels are those of these samples, in the model's unit or order of classes; until then, "
     fix += "candidates are judged by their agreement with the FP32 model"

@@ -146,8 +146,7 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     summaries = [_summary(p) for p in passes if p.broke and p.outcome == "rejected"]
     intact = Check.of("optimize.broken_passes", len(summaries), "==", 0, unit="passes", severity="warning")
     skipped = "they were skipped; `polygraphy debug reduce` finds the smallest model that a pass breaks, for a report"
-    count = sum(p.outcome == "accepted" for p in passes)
-    accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
+    accepted = Check.of("optimize.accepted_passes", sum(p.outcome == "accepted" for p in passes), ">", 0, unit="passes")
     dropped = [_summary(p) for p in passes if p.outcome == "rejected"]
     reason = "; ".join(dropped[:MAX_REASONS]) + (" and others" if len(dropped) > MAX_REASONS else "")
     untried = [p.name for p in passes if p.outcome == "not tried"]

@@ -12,9 +12,7 @@ def candidate(
     name: str, latency_ms: float, size_mb: float, accuracy: float | None = None, sqnr_db: float | None = None
 ) -> CandidateEntry:
     same = {"target": "t", "speedup": 1, "speedup_low": 1, "speedup_high": 1, "verdict": "faster"}
-    rows = tuple(
-        BenchmarkRow(batch=batch, median_ms=ms, **same) for batch, ms in ((1, latency_ms), (8, 1 / latency_ms))
-    )
+    rows = tuple(BenchmarkRow(batch=b, median_ms=ms, **same) for b, ms in ((1, latency_ms), (8, 1 / latency_ms)))
     known = {"accuracy": accuracy, "sqnr_db": sqnr_db, "size_bytes": int(size_mb * 1e6), "benchmark": rows}
     return CandidateEntry(name=name, parent=None, status="accepted", reason="", **known)
 
