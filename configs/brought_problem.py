@@ -210,7 +210,8 @@ def task_of_labels(labels: Array, trial: TrialRun, predict: Callable[[], NamedAr
     """
     ranks = {len(output.shape) for output in trial.outputs if output.dtype.startswith("float")}
     likely, numbers = task_of(labels), labels.dtype.kind in "iuf"
-    if numbers and ranks == {4} and labels.ndim >= 3 and _is_mask(labels):
+    mask = labels.ndim == 3 or (labels.ndim > 3 and 1 in (labels.shape[1], labels.shape[-1]))
+    if numbers and ranks == {4} and mask and are_class_numbers(labels.ravel()):
         return "segmentation"
     if likely in ("tagging", "multi-label") and ranks == {3}:
         return "tagging"
@@ -253,8 +254,3 @@ def _outputs(predict: Callable[[], NamedArrays], name: str | None = None) -> Arr
     except StageError:  # the stages say more about it
         return None
     return outputs[name] if name else next(iter(outputs.values()))
-
-
-def _is_mask(labels: Array) -> bool:
-    """Return whether labels are a whole number for each pixel, with or without an axis of one channel."""
-    return (labels.ndim == 3 or 1 in (labels.shape[1], labels.shape[-1])) and are_class_numbers(labels.ravel())

@@ -149,9 +149,10 @@ class Line:
             line.update(status="not tried" if isinstance(reason, NotTried) else "unchanged", reason=str(reason))
             log.info("%s is not raced: %s", name, reason)
         except PipelineError as error:
-            broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
-            line.update(status="rejected", reason=f"{broken}{error}")
-            log.info("%s rejected: %s%s", name, broken, error)
+            text = str(error).removeprefix(f"{line.at_stage} {name}: ").removeprefix(f"{name}: ")
+            text = text if isinstance(error, GateFailed) else f"{line.at_stage} broke: {text}"
+            line.update(status="rejected", reason=text)
+            log.info("%s rejected: %s", name, text)
         else:
             log.info("%s passed its gates", name)
 

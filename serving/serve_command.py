@@ -49,7 +49,8 @@ def serve_bundles(options: argparse.Namespace) -> int:
     )
     registered = {source: model for source in options.bundles if (model := _registered(source)) is not None}
     sources = [
-        _source(registered[name]) if name in registered else Source(partial(Path, name)) for name in options.bundles
+        Source(m.path, m.canary, m.age_s) if (m := registered.get(name)) else Source(partial(Path, name))
+        for name in options.bundles
     ]
     name, awaited, missing = options.name, None, ""
     if options.wait:
@@ -90,10 +91,6 @@ class Registered(Protocol):
 
         It returns at once. `load` raises OSError when the server cannot serve the bundle.
         """
-
-
-def _source(model: Registered) -> Source:
-    return Source(model.path, model.canary, model.age_s)
 
 
 def _registered(source: str) -> Registered | None:

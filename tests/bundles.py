@@ -54,6 +54,7 @@ def run_report(model: Artifact, winner: str = "fp32", stages: tuple[StageEntry, 
         )
         for batch, ms in latencies.items()
     )
+    known = {"artifact": model, "size_bytes": model.size_bytes, "accuracy": 0.989, "sqnr_db": 38.2, "benchmark": rows}
     report = RunReport(
         run_id="20260131-120000-digits-1f2e",
         name="digits",
@@ -68,17 +69,7 @@ def run_report(model: Artifact, winner: str = "fp32", stages: tuple[StageEntry, 
         stages=stages,
         candidates=(
             CandidateEntry(name="fp32", parent=None, status="accepted", reason="the reference", artifact=model),
-            CandidateEntry(
-                name="static-u8s8",
-                parent="fp32",
-                status="accepted",
-                reason="2.00x",
-                artifact=model,
-                accuracy=0.989,
-                sqnr_db=38.2,
-                size_bytes=model.size_bytes,
-                benchmark=rows,
-            ),
+            CandidateEntry(name="static-u8s8", parent="fp32", status="accepted", reason="2.00x", **known),
         ),
     )
     return report.replace(**changes)
@@ -89,16 +80,8 @@ def stage_entry(stage: str, report: Report[Any]) -> StageEntry:
 
 
 def gate(stage: str, candidate: str | None, *checks: Check) -> StageEntry:
-    return StageEntry(
-        stage=stage,
-        candidate=candidate,
-        cached=False,
-        seconds=1,
-        peak_rss_bytes=1,
-        facts={},
-        checks=checks,
-        artifacts={},
-    )
+    made = {"cached": False, "seconds": 1, "peak_rss_bytes": 1, "facts": {}, "artifacts": {}}
+    return StageEntry(stage=stage, candidate=candidate, checks=checks, **made)
 
 
 def keep(proto: onnx.ModelProto, store: Store, folder: Path, external: bool = False) -> Artifact:

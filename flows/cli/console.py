@@ -112,7 +112,9 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         console.print(f"[bold yellow]Cancelled at {place}[/]; the same command continues it", highlight=False)
     else:
         place = report.stopped_at or "the start"
-        console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)
+        console.print(
+            f"[bold red]Failed at {place}:[/] {escape(report.reason.removeprefix(f'{place}: '))}", highlight=False
+        )
     store, page = home.store.root, home.runs / report.run_id / "report.html"
     model, bundle = timeline.model_file(report, store), timeline.bundle_file(report, store)
     for title, path in (("Model", model), ("Bundle", bundle), ("Report", page)):

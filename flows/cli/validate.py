@@ -14,7 +14,8 @@ from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.run import infer, print_inferred, refuse_model_options, time_of_last
 from flows.record.home import Home
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.user_code import UserCode
 
 
 def validate_config(options: argparse.Namespace) -> int:
@@ -59,6 +60,11 @@ def print_plan(options: argparse.Namespace) -> None:
     lines = [f"{options.config}: valid; {tried}; {raced}; {last}"]
     try:
         require_packages(config)
+        train = dict(config.train)
+        for key in train.keys() & {"factory", "function"} if "code_folder" in train else ():
+            UserCode.read(train["code_folder"], train[key]).function()
+    except StageError as error:
+        raise ConfigError(f"{options.config}: train: {error}") from error
     except ConfigError as error:
         lines.append(f"but it cannot run here: {error}")
     for line in lines:

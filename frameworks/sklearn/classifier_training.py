@@ -187,7 +187,6 @@ def cross_validate(folds: int, model: Path, samples: NamedArrays, labels: Array)
     parts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
     try:
         scores = cross_val_score(clone(estimator), inputs, labels, cv=parts, scoring="accuracy", error_score="raise")
+        return [float(score) for score in scores]
     except ValueError as error:
         raise StageError(f"evaluate.folds: {folds}: scikit-learn cannot train on a part: {error}") from error
-    accuracies: list[float] = scores.tolist()
-    return accuracies

@@ -159,7 +159,7 @@ class Predictor:
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             expected = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
-            raise ConfigError(f"{self.contract.name}: the model takes {expected}, not images")
+            raise ConfigError(f"{self.contract.name}: the model takes {expected}, not images. Fix: predict(samples)")
         return how
 
     def _several(self, images: Any) -> Iterable[Image]:
@@ -195,10 +195,9 @@ def pixels_of(image: Image, channels: int) -> Array:
     if not isinstance(image, str | Path):
         pixels = _listed_pixels(image) if isinstance(image, list | tuple) else as_array(image)
         if pixels.ndim not in (2, 3):
-            shape = "(height, width, channels)"
-            raise StageError(
-                f"expected an image, or pixels of shape {shape}; got {type(image).__name__} {pixels.shape}"
-            )
+            shape, fix = "(height, width, channels)", "Fix: run(inputs) takes what is preprocessed"
+            what = f"expected an image, or pixels of shape {shape}; got {type(image).__name__} {pixels.shape}"
+            raise StageError(f"{what}. {fix}")
         return pixels
     try:
         return decode_image(Path(image).read_bytes(), channels)

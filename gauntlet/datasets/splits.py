@@ -107,15 +107,8 @@ class SkippedFile(Frozen):
 
 def skipped_check(skipped: Sequence[SkippedFile], most: int, what: str = "files") -> Check:
     """Return the check that fails where more than `data.max_skipped` of the user's files are left out."""
-    return Check(
-        name="data.max_skipped",
-        value=len(skipped),
-        op="<=",
-        limit=most,
-        unit=what,
-        detail=summary(skipped),
-        remedy=f"repair or remove these {what}, or raise data.max_skipped" if skipped else "",
-    )
+    fix = f"repair or remove these {what}, or raise data.max_skipped"
+    return Check.of("data.max_skipped", len(skipped), "<=", most, summary(skipped), fix, unit=what)
 
 
 def summary(skipped: Sequence[SkippedFile]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays, require_range
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.ragged import joined_samples
 
 DTYPES: dict[str, type[np.generic]] = {
@@ -84,7 +84,7 @@ class BatchedInference:
             raise
         except Exception as error:  # the runtime's own exceptions share no public base
             shapes = {name: np.shape(array) for name, array in feed.items()}
-            raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
+            raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {one_line(error)}") from error
         return [
             self._rows(name, value, min(batch, len(self) - start)) for name, value in zip(names, values, strict=True)
         ]

@@ -1,6 +1,6 @@
 """The calibration set, or a reader of the user's own: enough images, every class, and no image of the test split."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -132,7 +132,9 @@ def read_batches(reader: UserFunction, signature: Signature, images: int) -> Arr
     names = [spec.name for spec in signature.inputs]
     parts: list[dict[str, np.ndarray[Any, Any]]] = []
     try:
-        for batch in islice(_batches(function()), images):
+        result = function()
+        batches = iter(result.get_next, None) if hasattr(result, "get_next") else result
+        for batch in islice(batches, images):
             parts.append(_checked(reader, batch, names))
             if sum(len(part[names[0]]) for part in parts) >= images:
                 break
@@ -161,8 +163,3 @@ def _checked(reader: UserFunction, batch: object, names: list[str]) -> dict[str,
         shapes = {name: array.shape for name, array in arrays.items()}
         raise StageError(f"calibrate.reader: {reader.function} yields arrays of shape {shapes}; expected {expected}")
     return arrays
-
-
-def _batches(result: Any) -> Iterable[Any]:
-    """Return the batches of a `CalibrationDataReader`, or of any other iterable."""
-    return iter(result.get_next, None) if hasattr(result, "get_next") else result

@@ -17,7 +17,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.metrics.class_curves import RankedClassScore, rank_classes
-from gauntlet.metrics.class_scores import class_scores
+from gauntlet.metrics.class_scores import class_scores, fitting_order
 from gauntlet.metrics.confidence_calibration import calibrate_confidence
 from gauntlet.metrics.fit_verdict import judge_fit
 from gauntlet.problems import problem_of
@@ -36,6 +36,7 @@ __all__ = ["EvaluateConfig", "EvaluateFacts", "evaluate"]
 
 HELD_OUT = ("validation", "calibration")
 """Splits that may fit the temperature, the preferred one first."""
+MAX_ORDERED = 2048  # classes; an assignment takes the cube of their number
 
 
 def evaluate(
@@ -100,11 +101,16 @@ def evaluate(
 
 
 def _labels_check(problem: Problem, predictions: Array, truth: Array) -> Check:
-    """Warn of labels that the model predicts hardly better than it predicts them in a random order."""
+    """Warn of labels that the model predicts hardly better than in a random order; refuse another order of classes."""
+    labels, fit = problem.signature.labels, problem.beats_chance(predictions, truth)
+    ordered = isinstance(problem, Classification) and truth.ndim == 1 and len(labels) <= MAX_ORDERED
+    if order := fitting_order(truth, predictions, labels) if ordered else []:
+        fix = f"name them so, in --labels FILE or data.labels: {', '.join(order[:MAX_CLASSES])}"
+        fix += "; or renumber labels that are numbers" if len(order) <= MAX_CLASSES else " ..."
+        return Check.of("evaluate.labels_fit", 0, "==", 1, "the model has its classes in another order", fix)
     detail = f"{problem.metric} is hardly better on the test labels than on the same labels in random orders"
     fix = "check that the labels are those of these samples, in the model's unit or order of classes; until then, "
     fix += "candidates are judged by their agreement with the FP32 model"
-    fit = problem.beats_chance(predictions, truth)
     return Check.of("evaluate.labels_fit", int(fit), "==", 1, "" if fit else detail, fix, severity="warning")
 
 

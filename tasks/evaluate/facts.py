@@ -16,14 +16,12 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Task
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.splits import batches, require_labels
+from gauntlet.datasets.splits import require_labels
 from gauntlet.frameworks.framework import frameworks
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
 from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.metrics.fit_verdict import FitVerdict
-
-ROWS = 1024  # read at once
 
 
 class CrossValidation(Frozen):
@@ -48,9 +46,7 @@ def cross_validate(
     if model is None or split is None or split.labels is None:
         names = f"the data has {sorted(splits)}"
         raise StageError(f"evaluate.folds needs a training split with labels; {names}. Fix: add one, or remove the key")
-    rows = [*batches(split, ROWS)]
-    columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    path = workspace.path(model)
+    columns, path = split.take(slice(0, len(split))), workspace.path(model)
     train_again = next(f.cross_validate for f in frameworks() if path.suffix in f.suffixes and f.cross_validate)
     return summarize(train_again(folds, path, columns, require_labels(split)), len(split))
 

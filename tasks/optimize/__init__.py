@@ -144,18 +144,14 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     if all(p.outcome == "unchanged" for p in passes):
         return ()
     summaries = [_summary(p) for p in passes if p.broke and p.outcome == "rejected"]
-    intact = Check(
-        name="optimize.broken_passes", value=len(summaries), op="==", limit=0, unit="passes", severity="warning"
-    )
+    intact = Check.of("optimize.broken_passes", len(summaries), "==", 0, unit="passes", severity="warning")
     skipped = "they were skipped; `polygraphy debug reduce` finds the smallest model that a pass breaks, for a report"
-    count = sum(p.outcome == "accepted" for p in passes)
-    accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
+    accepted = Check.of("optimize.accepted_passes", sum(p.outcome == "accepted" for p in passes), ">", 0, unit="passes")
     dropped = [_summary(p) for p in passes if p.outcome == "rejected"]
     reason = "; ".join(dropped[:MAX_REASONS]) + (" and others" if len(dropped) > MAX_REASONS else "")
     untried = [p.name for p in passes if p.outcome == "not tried"]
-    in_time = Check(
-        name="optimize.untried_passes", value=len(untried), op="==", limit=0, unit="passes", severity="warning"
-    ).explained(f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null")
+    late, fix = f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null"
+    in_time = Check.of("optimize.untried_passes", len(untried), "==", 0, late, fix, unit="passes", severity="warning")
     checks = (
         intact.explained("; ".join(summaries), skipped),
         accepted.explained(f"no pass is left: {reason}" if len(passes) > 1 else reason, ""),

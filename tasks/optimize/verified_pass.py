@@ -183,7 +183,7 @@ def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) 
         ("inputs", required_inputs(before.graph), required_inputs(after.graph)),
         ("outputs", before.graph.output, after.graph.output),
     ):
-        for read in (attrgetter("name"), _element_type):
+        for read in (attrgetter("name"), lambda value: format_type(value).partition("[")[0]):
             were, are = ([read(value) for value in values] for values in (old, new))
             if were != are:
                 return f"it changes the {kind} from {were} to {are}"
@@ -192,10 +192,6 @@ def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) 
     except Exception as error:  # the checker and shape inference raise many types
         return f"not valid ONNX: {one_line(error)}"
     return ""
-
-
-def _element_type(value: onnx.ValueInfoProto) -> str:
-    return format_type(value).partition("[")[0]
 
 
 ROUNDS = 9

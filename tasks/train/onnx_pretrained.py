@@ -9,7 +9,7 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
@@ -82,15 +82,9 @@ class OnnxModel(Training):
             signature=signature,
         )
         ignored = [o.name for o in session.get_outputs() if o.name not in tensor_output_names(session)]
-        check = Check(
-            name="train.ignored_outputs",
-            value=len(ignored),
-            op="==",
-            limit=0,
-            severity="warning",
-            detail=f"not tensors, so they cannot be compared: {', '.join(ignored)}" if ignored else "",
-            remedy=_as_tensors(proto.graph, ignored, self.model) if ignored else "",
-        )
+        detail = f"not tensors, so they cannot be compared: {', '.join(ignored)}" if ignored else ""
+        fix = _as_tensors(proto.graph, ignored, self.model) if ignored else ""
+        check = Check.of("train.ignored_outputs", len(ignored), "==", 0, detail, fix, severity="warning")
         path = workspace.folder / "model.onnx"
         model_file.copy_model(self.model, path)
         model = model_file.read_for_editing(path)
@@ -107,6 +101,11 @@ class OnnxModel(Training):
             known = Signature.read(proto)
         except StageError:  # most models have none
             known = signature_from_graph(proto)
+        values, first = len(data.preprocessing.mean if data.preprocessing else ()), known.inputs[0]
+        channels = {"NCHW": first.shape[-3:-2], "NHWC": first.shape[-1:]}.get(data.layout, ())
+        if (values, *channels) in ((1, 3), (3, 1)):
+            what = f"data.mean: length {values}, one a channel; the input {first.name} has {channels[0]} channels"
+            raise ConfigError(f"{what}. Fix: give {channels[0]} values in data.mean and in data.std")
         return known.replace(
             task=data.task if known.task == "arrays" else known.task,
             labels=known.labels or data.labels,

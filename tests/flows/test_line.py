@@ -178,7 +178,7 @@ def test_candidate_that_fails_or_breaks_is_dropped_and_its_siblings_go_on(seam: 
     assert [(entry.candidate, entry.checks[0].passed) for entry in run.stages] == [("worse", False), ("good", True)]
     dropped = {name: (candidate.status, candidate.reason) for name, candidate in run.candidates.items()}
     assert dropped["worse"] == ("rejected", "score.min: 0.5 must be >= 1")
-    assert dropped["broken"] == ("rejected", "fragile broke: fragile broken: no such pattern.")
+    assert dropped["broken"] == ("rejected", "fragile broke: no such pattern.")
     assert dropped["good"] == ("not decided", "")
 
 

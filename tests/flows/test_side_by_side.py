@@ -110,7 +110,7 @@ def test_work_is_asked_for_again_when_the_scheduler_fails(
 def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(seam: Seam) -> None:
     config = PipelineConfig(runner=LocalRunner(kind="processes", workers=2))
     run = seam(lambda line: candidates(line, config, ("doomed", die, 1)), config)
-    assert run.candidates["doomed"].reason.startswith("die broke: die doomed: its process was killed 3 times")
+    assert run.candidates["doomed"].reason.startswith("die broke: its process was killed 3 times")
     assert [entry.candidate for entry in run.stages] == [None, "worse", "good", "better", None]
 
 

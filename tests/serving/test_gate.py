@@ -55,6 +55,7 @@ def test_token_is_needed_and_compared_whole(guarded: ServerProcess, path: str) -
 def test_page_and_health_need_no_token_and_none_is_logged(guarded: ServerProcess) -> None:
     for path in ("/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"):
         assert guarded.get(path).status == 200
+    assert b'<link rel="icon" href="data:,">' in guarded.get("/").body  # else a browser asks for /favicon.ico
     guarded.get("/v2", authorization=f"Bearer {TOKEN}")
     assert TOKEN not in guarded.logs.read_text()
 

@@ -154,20 +154,15 @@ def test_agreement_decides_when_there_are_no_labels(trained, judge_unlabelled) -
 
 
 def test_noise_fails_alone_when_the_answer_stays_and_the_rest_drifts(trained, judge_unlabelled) -> None:
-    def drift(weights: np.ndarray) -> np.ndarray:
-        common = weights.mean(axis=0) if weights.ndim == 2 else 0  # the same for every class: no answer changes
-        return weights + 20 * common
-
-    report = judge_unlabelled(with_last_weights(trained.proto(), drift))
+    drifted = lambda w: w + 20 * (w.mean(axis=0) if w.ndim == 2 else 0)  # noqa: E731 - the same for every class
+    report = judge_unlabelled(with_last_weights(trained.proto(), drifted))
     assert failed(report) == ["min_sqnr_db"]
     assert report.facts.expected_loss.drop == 0
 
 
 def test_unresolved_loss_is_accepted_or_rejected_as_configured(trained, judge) -> None:
-    def blur(weights: np.ndarray) -> np.ndarray:
-        return weights + 0.02 * np.random.default_rng(1).standard_normal(weights.shape)
-
-    proto = with_last_weights(trained.proto(), blur)
+    rng = np.random.default_rng(1)
+    proto = with_last_weights(trained.proto(), lambda w: w + 0.02 * rng.standard_normal(w.shape))
     report = judge(proto, max_accuracy_drop=0.003)
     assert report.facts.change.drop <= 0.003 < report.facts.change.high
     check = next(c for c in report.checks if c.name == "accuracy.unresolved")

@@ -57,7 +57,7 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     old = runs[: max(0, len(runs) - keep_runs)] if keep_runs is not None else runs
     before = time.time() - DAY_S * (older_than_days or 0)
     selects = keep_runs is not None or older_than_days is not None
-    old = [run for run in old if selects and _ended(run) < before]
+    old = [run for run in old if selects and max(p.stat().st_mtime for p in (run, *run.iterdir())) < before]
     unsent = [run for run in old if not everything_sent(run)]
     removed = [run for run in old if run not in unsent]
     kept = [run for run in runs if run not in removed]
@@ -76,7 +76,3 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     ]
     leftovers += [path for path in home.work.glob("*") if not is_locked(home.locks / path.name)]
     return Cleanup(tuple(removed), tuple(results), tuple(artifacts), tuple(leftovers), tuple(unsent))
-
-
-def _ended(run: Path) -> float:
-    return max(path.stat().st_mtime for path in (run, *run.iterdir()))

@@ -31,6 +31,7 @@ from wings.platform.supervisor import (
 )
 
 READY_TIMEOUT_S = 240.0
+LOGS = {"prefect": "prefect/server.log", "mlflow": "mlflow-server.log"}  # below the home; others are in `platform/`
 NO_MODEL = "         there is no model yet: it serves the first one that comes"
 
 
@@ -93,7 +94,9 @@ def show_status(options: argparse.Namespace) -> int:
     else:
         Console().print(_table(state))
         Console().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
-        for line in (line for _, line in notes if line):
+        names = [part.name for part in state.parts if part.error or (part.pid is not None and part.process is None)]
+        dead = [f"{name}: see {home.root / LOGS.get(name, f'platform/{name}.log')}" for name in names]
+        for line in (*dead, *(line for _, line in notes if line)):
             Console().print(line, highlight=False, soft_wrap=True)
         if not alive:
             Console().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)

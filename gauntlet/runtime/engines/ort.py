@@ -140,7 +140,8 @@ class OrtEngine(Engine):
             raise StageError(f"the session asked for {lost[0]} and got {', '.join(got)}")
         device = options.get("device") if self.asked in got else None
         self.on_processor = device is None
-        self.device = device if all(map(_has_buffer, (*self.inputs, *self.outputs))) else None
+        kinds = [str(port.type) for port in (*self.inputs, *self.outputs)]  # texts and sequences are in no buffer
+        self.device = device if all(k.startswith("tensor(") and "string" not in k for k in kinds) else None
         self.device_id = int(options.get("provider_options", {}).get("device_id", 0))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
@@ -193,11 +194,6 @@ class OrtEngine(Engine):
 
 
 load_engine = OrtEngine
-
-
-def _has_buffer(port: Any) -> bool:
-    """Return whether a device can hold an input or output: neither texts nor sequences."""
-    return str(port.type).startswith("tensor(") and "string" not in port.type
 
 
 def _kernel(event: dict[str, Any]) -> str | None:

@@ -23,13 +23,8 @@ def score(workspace: Callable[..., Workspace]) -> Score:
         out = workspace()
         train = np.zeros(100, np.int64)
         train[round(100 * train_right) :] = 1
-        np.savez(
-            out.folder / "predictions.npz",
-            test=np.array(predictions),
-            test_labels=np.array(TRUTH),
-            train=train,
-            train_labels=np.zeros(100, np.int64),
-        )
+        arrays = {"train": train, "train_labels": np.zeros(100, np.int64), "test_labels": np.array(TRUTH)}
+        np.savez(out.folder / "predictions.npz", test=np.array(predictions), **arrays)
         predictions = out.store_file(out.folder / "predictions.npz")
         return evaluate(EvaluateConfig(**config), out, predictions=predictions, signature=SIGNATURE)
 
@@ -86,6 +81,15 @@ def test_evaluate_counts_every_image_once_when_predictions_are_mixed(score: Scor
     recalls = np.diag(confusion) / confusion.sum(axis=1)
     assert [c.recall for c in facts.classes] == pytest.approx(recalls.tolist())
     assert [(c.label, c.images) for c in facts.classes] == [("cat", 10), ("dog", 10), ("owl", 20)]
+
+
+def test_another_order_of_classes_fails_and_is_named_unless_they_are_only_confused(score: Score) -> None:
+    limits = {"min_accuracy": 0, "min_recall": 0}
+    for order, names in (((0, 2, 1), "cat, owl, dog"), ((1, 2, 0), "owl, cat, dog")):
+        report = score([order[label] for label in TRUTH[:-2]] + [order[0], order[1]], **limits)
+        assert f"data.labels: {names}; or renumber" in str(report.failures[-1])
+    for predictions in ([0] * 20 + [2] * 20, [0] * 10 + [2] * 23 + [1] * 7, [2, 0, 1, 1] * 10):
+        assert "labels_fit" not in failed(score(predictions, **limits))
 
 
 def test_evaluate_scores_zero_when_a_class_is_never_predicted(score: Score) -> None:

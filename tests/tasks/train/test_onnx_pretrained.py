@@ -8,12 +8,15 @@ import onnx
 import onnx_text
 import pretrained_models
 import pytest
+from inferred_configs import classifier
+from small_images import write_pictures
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
@@ -204,6 +207,13 @@ def test_data_that_does_not_fit_is_refused_when_the_model_is_asked(
     model, samples = pretrained_models.two_inputs(tmp_path)
     with pytest.raises(StageError, match=message):
         bring(model, change(samples))
+
+
+def test_gray_images_are_refused_by_a_model_of_three_channels(workspace, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", "a", "b", "c")
+    gray = ImageFolder(path=pictures, mean=(0.5,), std=(0.5,), image_size=32, input_name="image").load()
+    with pytest.raises(ConfigError, match=r"data.mean: length 1, .* image has 3 channels. Fix: give 3 values"):
+        OnnxModel(model=classifier(tmp_path / "m.onnx")).fit(gray.splits, gray.signature, workspace())
 
 
 def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path: Path) -> None:

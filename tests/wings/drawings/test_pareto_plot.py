@@ -11,21 +11,10 @@ from wings.drawings import pareto_plot
 def candidate(
     name: str, latency_ms: float, size_mb: float, accuracy: float | None = None, sqnr_db: float | None = None
 ) -> CandidateEntry:
-    return CandidateEntry(
-        name=name,
-        parent=None,
-        status="accepted",
-        reason="",
-        accuracy=accuracy,
-        sqnr_db=sqnr_db,
-        size_bytes=int(size_mb * 1e6),
-        benchmark=tuple(
-            BenchmarkRow(
-                target="t", batch=batch, median_ms=ms, speedup=1, speedup_low=1, speedup_high=1, verdict="faster"
-            )
-            for batch, ms in ((1, latency_ms), (8, 1 / latency_ms))
-        ),
-    )
+    same = {"target": "t", "speedup": 1, "speedup_low": 1, "speedup_high": 1, "verdict": "faster"}
+    rows = tuple(BenchmarkRow(batch=b, median_ms=ms, **same) for b, ms in ((1, latency_ms), (8, 1 / latency_ms)))
+    known = {"accuracy": accuracy, "sqnr_db": sqnr_db, "size_bytes": int(size_mb * 1e6), "benchmark": rows}
+    return CandidateEntry(name=name, parent=None, status="accepted", reason="", **known)
 
 
 def texts(svg: str) -> set[str | None]:

@@ -54,11 +54,8 @@ def test_page_says_what_the_training_started_from_and_what_was_replaced(passed: 
     change = {"metric": "accuracy", "n": 60, "before": 0.75, "after": 0.8833, "lost": 1, "gained": 9}
     change |= {"drop": -0.13, "low": -0.2, "high": -0.05, "mcnemar_p": 0.02}
     more = {"initial_weights": started, "fine_tuning": change}
-
-    def tuned(entry):
-        return with_facts(entry, **more) if entry.stage == "train" else entry
-
-    html = " ".join(render_html(passed.replace(stages=tuple(map(tuned, passed.stages)))).split())
+    stages = tuple(with_facts(entry, **more) if entry.stage == "train" else entry for entry in passed.stages)
+    html = " ".join(render_html(passed.replace(stages=stages)).split())
     assert "It started from the weights half.pt; 650 parameters were trained, the others frozen." in html
     assert "The head of another number of classes (fc.weight, fc.bias) was replaced by a new one." in html
     assert "Accuracy on the 60 validation samples: 0.7500 before, 0.8833 now; 1 lost, 9 gained." in html

@@ -68,10 +68,9 @@ class ObjectServer:
 
     def requests(self, method: str) -> list[str]:
         """Return the paths of the requests with a method that it has logged."""
-        return re.findall(rf'"{method} (\S+) HTTP', self._log())  # the last line may be half written
-
-    def _log(self) -> str:
-        return (self.folder / "object-server.log").read_text()
+        return re.findall(
+            rf'"{method} (\S+) HTTP', (self.folder / "object-server.log").read_text()
+        )  # the last line may be half written
 
     def _responds(self) -> bool:
         try:

@@ -17,13 +17,9 @@ Mend = Callable[..., tuple[FixResult, Diagnosis | None]]
 @pytest.fixture(autouse=True)
 def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Call instead of starting a child; half a second less each time. A test that wants children asks for `apart`."""
-    if "apart" in request.fixturenames:
-        return
-
-    def call(function: Callable[..., object], *args: object, **_limits: float) -> SubprocessResult[object]:
-        return SubprocessResult(function(*args), 0)
-
-    monkeypatch.setattr("wings.inspection.library.diagnosis.run_in_subprocess", call)
+    if "apart" not in request.fixturenames:
+        start = "wings.inspection.library.diagnosis.run_in_subprocess"
+        monkeypatch.setattr(start, lambda function, *args, **_limits: SubprocessResult(function(*args), 0))
 
 
 @pytest.fixture

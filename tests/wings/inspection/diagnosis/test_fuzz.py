@@ -5,7 +5,7 @@ One is diagnosed and inspected in children of its own, as users do, or many in o
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -229,10 +229,8 @@ def check_many(mutations: list[Mutation], folder: Path, timeout_s: float | None 
 
 
 def _be_the_child(mutations: list[Mutation], folder: Path, note: Path, timeout_s: float | None) -> None:
-    def call(function: Callable[..., object], *args: object, **_limits: float) -> SubprocessResult[object]:
-        return SubprocessResult(function(*args), 0)
-
-    diagnosis.run_in_subprocess = summary.run_in_subprocess = call  # type: ignore[assignment] - this process is the child
+    direct = lambda function, *args, **_limits: SubprocessResult(function(*args), 0)  # noqa: E731 - this is the child
+    diagnosis.run_in_subprocess = summary.run_in_subprocess = direct  # type: ignore[assignment]
     for mutation in mutations:
         signal.setitimer(signal.ITIMER_REAL, timeout_s or MAX_SECONDS)
         try:
