@@ -13,7 +13,7 @@ from pydantic import Field
 
 from frameworks.augmentation import Augmentation
 from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop, TrainingLoop, shuffled
-from frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
+from frameworks.torch.network import named_outputs, ordered_inputs, require_whole, run_network, tensor
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
@@ -145,6 +145,7 @@ class TorchLoop(TrainingLoop):
     def _resume(self) -> None:
         import torch
 
+        require_whole(self.checkpoint)
         state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)  # which may be of a GPU
         for name, part in self._state().items():
             part.load_state_dict(state[name])
