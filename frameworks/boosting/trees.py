@@ -193,8 +193,7 @@ class XgBoost(BoostedTrees):
         """Read what `save_model` wrote, up to its best round; raise ValueError for another objective."""
         import xgboost
 
-        booster = xgboost.Booster(model_file=path)
-        return cls.of(booster)
+        return cls.of(xgboost.Booster(model_file=path))
 
     @classmethod
     def of(cls, booster: Any) -> "XgBoost":
@@ -241,8 +240,7 @@ class XgBoost(BoostedTrees):
     @property
     def classes(self) -> int:
         """The number of classes, or 1."""
-        learner = self.learner
-        return 1 if self.objective in XGBOOST_VALUES else max(2, int(learner["learner_model_param"]["num_class"]))
+        return 1 if self.objective in XGBOOST_VALUES else max(2, int(self.learner["learner_model_param"]["num_class"]))
 
     @property
     def leaves(self) -> list[int]:

@@ -121,8 +121,7 @@ class _FlaxTrainingLoop(ClassifierLoop):
         def loss(weights: Any) -> tuple[Any, Any]:
             network: Any = self._network(weights, statistics)
             network.train()
-            value = self._loss(network(images), labels)
-            return value, flax_network.split_state(network)[1]
+            return self._loss(network(images), labels), flax_network.split_state(network)[1]
 
         (value, statistics), gradients = jax.value_and_grad(loss, has_aux=True)(weights)
         updates, memory = self.optimizer.update(gradients, memory, weights)

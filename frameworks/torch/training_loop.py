@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 class WarmupConfig(LoopConfig):
     """Hyperparameters of a training whose learning rate may rise before it falls."""
 
-    warmup: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of all steps in which the learning rate rises",
-    )
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of all steps in which the learning rate rises")
 
 
 class TorchLoopConfig(WarmupConfig):

@@ -149,8 +149,7 @@ def sha256_of(files: list[Path]) -> str:
     if len(files) == 1:
         with files[0].open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    lines = sorted(f"{sha256_of([f])}  {f.name}\n" for f in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256("".join(sorted(f"{sha256_of([f])}  {f.name}\n" for f in files)).encode()).hexdigest()
 
 
 def fsync(path: Path) -> None:
