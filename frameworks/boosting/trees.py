@@ -106,8 +106,7 @@ class LightGbm(BoostedTrees):
         text = path.read_text("utf-8")
         if not text.startswith("tree"):  # LightGBM would write to standard output, too
             raise ValueError("the first line is not 'tree'")
-        booster = lightgbm.Booster(model_str=text)
-        model = cls(booster)
+        model = cls(lightgbm.Booster(model_str=text))
         known = ("binary", "multiclass", *LIGHTGBM_VALUES)
         if model.objective not in known or "sqrt" in model._settings:
             raise ValueError(f"its objective is {' '.join(model._settings)}; expected one of {', '.join(known)}")

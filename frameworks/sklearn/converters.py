@@ -149,8 +149,7 @@ def _convert_target(scope: Any, operator: Any, container: Any) -> None:
     width = operator.inputs[0].type.shape[1] or 1
     offset = transformer.inverse_transform(np.zeros((1, width)))
     slope = transformer.inverse_transform(np.ones((1, width))) - offset
-    scaled = nodes.add("Mul", source, nodes.constant(slope))
-    nodes.add("Add", scaled, nodes.constant(offset), output=output)
+    nodes.add("Add", nodes.add("Mul", source, nodes.constant(slope)), nodes.constant(offset), output=output)
 
 
 def _interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:

@@ -178,8 +178,7 @@ def _round_thresholds(model: Any) -> None:
     """
     for tree in _trees(model):
         nearest = tree.threshold.astype(np.float32)
-        down = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-        tree.threshold[:] = down
+        tree.threshold[:] = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
 def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:

@@ -191,8 +191,7 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
         """Return training samples in the order of the network's arguments, with its first input augmented."""
         first, layout, how = self.signature.inputs[0].name, self.signature.layout, self.signature.preprocessing
         if self.config.augment is not None:
-            images = self.config.augment.apply(inputs[first], rng, layout=layout, preprocessing=how)
-            inputs = inputs | {first: images}
+            inputs = inputs | {first: self.config.augment.apply(inputs[first], rng, layout=layout, preprocessing=how)}
         return ordered_inputs(inputs, self.signature)
 
     def _scores(self, inputs: NamedArrays) -> Array:
