@@ -261,7 +261,8 @@ server.serve_forever()
 
 def test_chosen_port_is_not_chosen_again_before_its_server_runs() -> None:
     first = Port.take()
-    assert Port.take(first.number).number != first.number
+    second = Port.take(first.number)
+    assert second.number != first.number
 
 
 def test_server_inherits_the_port_and_starts_again_on_it(tmp_path: Path) -> None:
@@ -279,6 +280,7 @@ def test_server_inherits_the_port_and_starts_again_on_it(tmp_path: Path) -> None
 def test_port_that_another_program_took_since_is_refused() -> None:
     port = Port.take()
     port.listener().close()
-    assert Port.take(port.number).number == port.number
+    other = Port.take(port.number)
+    assert other.number == port.number
     with pytest.raises(OSError, match="in use"):
         port.listener()
