@@ -176,8 +176,7 @@ def kind_of(model: Path) -> str:
 
 def run_name(model: Path) -> str:
     """Return what a model is called as the name of a run: lower-case letters, digits and dashes."""
-    title = trainings()[kind_of(model)].title(str(model))
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "model"
+    return re.sub(r"[^a-z0-9]+", "-", trainings()[kind_of(model)].title(str(model)).lower()).strip("-") or "model"
 
 
 def read_labels(path: Path | None) -> tuple[str, ...]:

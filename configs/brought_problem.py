@@ -144,8 +144,7 @@ def _problem(
 
     def inferred(part: dict[str, Any]) -> InferredProblem:
         samples, real = _samples(part, arrays, trial), part["kind"] != "synthetic"
-        outputs = model.predict(samples)
-        return infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+        return infer_problem(samples, model.predict(samples), model.graph, task=task, classes=classes, real=real)
 
     try:
         problem = inferred(part)

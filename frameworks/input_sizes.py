@@ -45,8 +45,7 @@ def with_dynamic_size(signature: Signature) -> Signature:
         named = (rest[0], "height", "width") if signature.layout == "NCHW" else ("height", "width", rest[2])
         return spec.replace(shape=(batch, *named))
 
-    inputs = tuple(dynamic(spec) if spec.name in images else spec for spec in signature.inputs)
-    return signature.replace(inputs=inputs)
+    return signature.replace(inputs=tuple(dynamic(spec) if spec.name in images else spec for spec in signature.inputs))
 
 
 def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
@@ -85,6 +84,5 @@ def _resized(array: Array, height: int, width: int, layout: str) -> Array:
     """Resize images by nearest neighbor."""
     first = 2 if layout == "NCHW" else 1
     for axis, length in ((first, height), (first + 1, width)):
-        indices = ((np.arange(length) + 0.5) * array.shape[axis] / length).astype(np.intp)
-        array = array.take(indices, axis)
+        array = array.take(((np.arange(length) + 0.5) * array.shape[axis] / length).astype(np.intp), axis)
     return array

@@ -83,8 +83,7 @@ def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: s
     text = to_json({**head, "outputs": entries}, inf_nan_mode="strings")  # JSON has no NaN
     if not tensors:
         return text, {"content-type": "application/json"}
-    headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
-    return b"".join([text, *tensors]), headers
+    return b"".join([text, *tensors]), {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
 
 
 def first_error(error: ValidationError) -> str:

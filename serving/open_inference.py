@@ -54,5 +54,4 @@ def binary_request(inputs: NamedArrays, **more: object) -> tuple[bytes, dict[str
         shape = list(array.shape)
         tensors.append({"name": name, "shape": shape, "datatype": datatype_of(array), "parameters": size})
     head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}, **more}).encode()
-    headers = {JSON_LENGTH_HEADER: str(len(head)), "content-type": "application/octet-stream"}
-    return b"".join([head, *parts]), headers
+    return b"".join([head, *parts]), {JSON_LENGTH_HEADER: str(len(head)), "content-type": "application/octet-stream"}

@@ -25,8 +25,7 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")
     serve.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     serve.add_argument("--threads", type=at_least(1), metavar="N", help="of a session; by default the winner's")
-    provided = "execution provider, such as cuda"
-    serve.add_argument("--provider", metavar="NAME", help=provided)
+    serve.add_argument("--provider", metavar="NAME", help="execution provider, such as cuda")
     deadline = "from a request's last byte to its outputs, by default 1000"
     serve.add_argument("--deadline-ms", type=float, metavar="MS", help=deadline)
     serve.add_argument("--max-queue", type=at_least(1), metavar="N", help="requests that wait, by default 1024")

@@ -145,8 +145,7 @@ def accuracy(
         *(sequence_checks(config, facts.sequence) if facts.sequence else ()),
         *(check for of in ranges if float_model for check in of(path, workspace.path(float_model), inputs)),
     )
-    drawn = _drawings(workspace, signature, reference, outputs, split)
-    return Report(facts=facts, checks=checks, artifacts=drawn)
+    return Report(facts=facts, checks=checks, artifacts=_drawings(workspace, signature, reference, outputs, split))
 
 
 def _batch_check(

@@ -178,8 +178,7 @@ def subject(keep_model: Callable[..., tuple[Workspace, Artifact]], workspace: Ca
         inputs: dict[str, Any] = {"x": rng.normal(0, 1, (16, 3, 16, 16)).astype(np.float32)}
         cases[title] = GoldenCase(inputs, batched_inference(session, inputs).run(8))
     Golden(cases, {}).save(out.folder / "golden.npz")
-    golden = out.store_file(out.folder / "golden.npz")
-    return Subject(model, golden, workspace(out.store))
+    return Subject(model, out.store_file(out.folder / "golden.npz"), workspace(out.store))
 
 
 @pytest.fixture

@@ -181,8 +181,7 @@ def bring_model(folder: Path) -> None:
         }
     """)
     onnx.save(model, folder / "brought.onnx")
-    random = np.random.default_rng(7)
-    samples = random.standard_normal((60, 3, 12, 12)).astype(np.float32)
+    samples = np.random.default_rng(7).standard_normal((60, 3, 12, 12)).astype(np.float32)
     np.savez(folder / "samples.npz", x=samples, labels=np.arange(60) % 6)
 
 

@@ -37,8 +37,7 @@ def test_notebook_runs_to_a_winner(path: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / ".gauntlet"))
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    report = latest_report(Home(tmp_path / ".gauntlet"))
-    assert report.verdict == "passed"
+    assert latest_report(Home(tmp_path / ".gauntlet")).verdict == "passed"
     shown = [output["data"] for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
     assert any("winner" in data["text/plain"] for data in shown)  # the table
     assert any(data.get("text/html", "").startswith("<iframe srcdoc=") for data in shown)  # the report

@@ -39,8 +39,7 @@ def linear_graph(learner: dict[str, Any], classes: int, name: str) -> onnx.Model
     base = inverse(float(parameters["base_score"].strip("[]").split(",")[0]))  # XGBoost adds the first to all classes
     last = VALUES if classes == 1 else (PAIR if classes == 2 else CLASSES) + LABEL
     outputs = "float[N, 1] variable" if classes == 1 else f"int64[N] label, float[N, {classes}] probabilities"
-    text = GRAPH.format(features=features, input=name, outputs=outputs, link=link, last=last)
-    proto = onnx.parser.parse_model(text)
+    proto = onnx.parser.parse_model(GRAPH.format(features=features, input=name, outputs=outputs, link=link, last=last))
     for key, array in {"weights": weights[:-1], "bias": weights[-1] + base}.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), key))
     return proto

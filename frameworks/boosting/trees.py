@@ -106,8 +106,7 @@ class LightGbm(BoostedTrees):
         text = path.read_text("utf-8")
         if not text.startswith("tree"):  # LightGBM would write to standard output, too
             raise ValueError("the first line is not 'tree'")
-        booster = lightgbm.Booster(model_str=text)
-        model = cls(booster)
+        model = cls(lightgbm.Booster(model_str=text))
         known = ("binary", "multiclass", *LIGHTGBM_VALUES)
         if model.objective not in known or "sqrt" in model._settings:
             raise ValueError(f"its objective is {' '.join(model._settings)}; expected one of {', '.join(known)}")
@@ -193,8 +192,7 @@ class XgBoost(BoostedTrees):
         """Read what `save_model` wrote, up to its best round; raise ValueError for another objective."""
         import xgboost
 
-        booster = xgboost.Booster(model_file=path)
-        return cls.of(booster)
+        return cls.of(xgboost.Booster(model_file=path))
 
     @classmethod
     def of(cls, booster: Any) -> "XgBoost":
@@ -241,8 +239,7 @@ class XgBoost(BoostedTrees):
     @property
     def classes(self) -> int:
         """The number of classes, or 1."""
-        learner = self.learner
-        return 1 if self.objective in XGBOOST_VALUES else max(2, int(learner["learner_model_param"]["num_class"]))
+        return 1 if self.objective in XGBOOST_VALUES else max(2, int(self.learner["learner_model_param"]["num_class"]))
 
     @property
     def leaves(self) -> list[int]:

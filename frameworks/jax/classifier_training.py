@@ -121,8 +121,7 @@ class _FlaxTrainingLoop(ClassifierLoop):
         def loss(weights: Any) -> tuple[Any, Any]:
             network: Any = self._network(weights, statistics)
             network.train()
-            value = self._loss(network(images), labels)
-            return value, flax_network.split_state(network)[1]
+            return self._loss(network(images), labels), flax_network.split_state(network)[1]
 
         (value, statistics), gradients = jax.value_and_grad(loss, has_aux=True)(weights)
         updates, memory = self.optimizer.update(gradients, memory, weights)
@@ -141,8 +140,7 @@ class _FlaxTrainingLoop(ClassifierLoop):
         order = np.random.default_rng([self.config.seed, number]).permutation(len(split))
         order = np.resize(order, self.steps * size)  # a last step of another size would be compiled again
         for chosen in order.reshape(self.steps, size):
-            images = self.spec.prepare(split.take(chosen)[self.name])
-            self.state, loss = self.step(self.state, images, labels[chosen])
+            self.state, loss = self.step(self.state, self.spec.prepare(split.take(chosen)[self.name]), labels[chosen])
             yield float(loss)
 
     def _scores(self, inputs: NamedArrays) -> Array:

@@ -94,8 +94,7 @@ class KerasNetworkSpec(Frozen):
         for width in (16, 32, 64):
             x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
             x = layers.MaxPooling2D()(layers.ReLU()(layers.BatchNormalization()(x)))
-        x = layers.GlobalAveragePooling2D()(x)
-        return keras.Model(inputs, layers.Dense(self.classes)(x), name="small_cnn")
+        return keras.Model(inputs, layers.Dense(self.classes)(layers.GlobalAveragePooling2D()(x)), name="small_cnn")
 
 
 @lru_cache

@@ -41,8 +41,7 @@ class KerasTraining(Training, KerasLoopConfig):
     kind: Literal["keras"] = "keras"
     architecture: Architecture = Field("efficientnetb0", description="small-cnn, or a keras.applications classifier")
     weights: str | None = Field(
-        None,
-        description="a file of network.save_weights (.weights.h5), or imagenet; default: random",
+        None, description="a file of network.save_weights (.weights.h5), or imagenet; default: random"
     )
     trainable: Literal["all", "head"] | PositiveInt = Field(
         "all", description="layers to train: all, head (the last one), or a number of the last"

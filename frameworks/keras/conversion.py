@@ -155,8 +155,7 @@ def _register(operator: str, function: str, *, one_first: bool) -> None:
             (output,) = node.output
             dtype, shape = ctx.get_dtype(output), ctx.get_shape(output)
             one = ctx.make_const(utils.make_name("one"), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
-            value = ctx.make_node(function, node.input, dtypes=[dtype], shapes=[shape])
-            terms = [one.output[0], value.output[0]]
+            terms = [one.output[0], ctx.make_node(function, node.input, dtypes=[dtype], shapes=[shape]).output[0]]
             ctx.remove_node(node.name)
             ctx.make_node(
                 "Sub",

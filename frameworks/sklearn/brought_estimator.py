@@ -53,8 +53,7 @@ class SklearnModel(Brought):
 
     def load_model(self, store: Store) -> LoadedModel:
         """Return the estimator as a model; raise StageError if it cannot be read, or holds an untrusted type."""
-        model = self._estimator(store)
-        return sklearn_estimator.loaded(model, sklearn_estimator.parameter_count(self.model))
+        return sklearn_estimator.loaded(self._estimator(store), sklearn_estimator.parameter_count(self.model))
 
     def _estimator(self, store: Store) -> Any:
         from sklearn.base import BaseEstimator

@@ -96,8 +96,7 @@ def report_estimator(
 
     def predict(inputs: NamedArrays) -> NamedArrays:
         try:
-            floats = as_float32(inputs)
-            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(model, floats))
+            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(model, as_float32(inputs)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StageError(f"{sklearn_estimator.describe(model)} does not take these samples: {error}") from error
 

@@ -22,7 +22,8 @@ def register() -> None:
     from sklearn import feature_selection
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.feature_extraction.text import TfidfTransformer
-    from sklearn.impute import SimpleImputer
+    from sklearn.impute import KNNImputer, SimpleImputer
+    from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
     from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, PowerTransformer
 
     def replace(model: type, convert: Any, shape: Any = None, **more: Any) -> None:
@@ -33,6 +34,9 @@ def register() -> None:
     replace(OneHotEncoder, features.convert_one_hot, features.one_hot_shape)
     replace(Normalizer, features.convert_normalizer)
     replace(PowerTransformer, features.convert_power)
+    replace(KNNImputer, features.convert_knn_imputer)
+    for mixture in (GaussianMixture, BayesianGaussianMixture):
+        replace(mixture, features.convert_mixture, options={"score_samples": [True, False]})
     for selector in features.SELECTORS.split():
         replace(getattr(feature_selection, selector), features.convert_selection)
     replace(SimpleImputer, _convert_imputer, _imputer_shape)
@@ -145,8 +149,7 @@ def _convert_target(scope: Any, operator: Any, container: Any) -> None:
     width = operator.inputs[0].type.shape[1] or 1
     offset = transformer.inverse_transform(np.zeros((1, width)))
     slope = transformer.inverse_transform(np.ones((1, width))) - offset
-    scaled = nodes.add("Mul", source, nodes.constant(slope))
-    nodes.add("Add", scaled, nodes.constant(offset), output=output)
+    nodes.add("Add", nodes.add("Mul", source, nodes.constant(slope)), nodes.constant(offset), output=output)
 
 
 def _interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
@@ -160,8 +163,7 @@ def _interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_:
     count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
     place = nodes.add("Cast", count, to=INT64)
     left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
-    risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
-    return nodes.add("Add", bottom, risen)
+    return nodes.add("Add", bottom, nodes.add("Mul", nodes.add("Sub", inside, left), slope))
 
 
 def _add_tree(add: Any, pairs: Any, is_classifier: bool, tree: Any, *words: Any, **more: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from frameworks.sklearn.graph_nodes import DOUBLE, FLOAT, INT64, Nodes
+from frameworks.sklearn.graph_nodes import BOOL, DOUBLE, FLOAT, INT64, Nodes
 
 SELECTORS = (
     "GenericUnivariateSelect RFE RFECV SelectFdr SelectFpr SelectFromModel SelectFwe SelectKBest SelectPercentile "
@@ -74,11 +74,49 @@ def convert_power(scope: Any, operator: Any, container: Any) -> None:
     """Leave a missing value missing, of which skl2onnx makes the value of 0."""
     from skl2onnx.operator_converters.power_transformer import convert_powertransformer
 
-    nodes, filled = Nodes(scope, container), str(scope.get_unique_variable_name("filled"))
-    parts = {"raw_operator": operator.raw_operator, "inputs": operator.inputs}
-    convert_powertransformer(scope, SimpleNamespace(**parts, outputs=[SimpleNamespace(full_name=filled)]), container)
+    nodes = Nodes(scope, container)
+    filled = _converted(convert_powertransformer, scope, operator, container, operator.inputs)
     missing = nodes.add("IsNaN", nodes.add("Cast", nodes.matrix(operator.inputs), to=FLOAT))
     nodes.add("Where", missing, nodes.constant(np.nan), filled, output=operator.outputs[0].full_name)
+
+
+def _converted(convert: Any, scope: Any, operator: Any, container: Any, inputs: Any) -> str:
+    """Let skl2onnx convert an operator with other inputs; return the name of its output."""
+    name = str(scope.get_unique_variable_name("converted"))
+    parts = {"raw_operator": operator.raw_operator, "inputs": inputs}
+    convert(scope, SimpleNamespace(**parts, outputs=[SimpleNamespace(full_name=name)]), container)
+    return name
+
+
+def convert_knn_imputer(scope: Any, operator: Any, container: Any) -> None:
+    """Fill a sample without any value with the fit's means, of which skl2onnx's graph ends ONNX Runtime's call."""
+    from skl2onnx.common.data_types import FloatTensorType
+    from skl2onnx.operator_converters.nearest_neighbours import convert_knn_imputer
+
+    nodes, imputer = Nodes(scope, container), operator.raw_operator
+    values = nodes.add("Cast", nodes.matrix(operator.inputs), to=FLOAT)
+    gaps = nodes.add("Cast", nodes.add("IsNaN", values), to=FLOAT)
+    empty = nodes.add("Cast", nodes.add("ReduceMin", gaps, nodes.constant([1], np.int64), keepdims=1), to=BOOL)
+    known = scope.declare_local_variable("known", FloatTensorType([None, imputer.n_features_in_]))
+    nodes.add("Where", empty, nodes.constant(0), values, output=known.full_name)
+    filled = _converted(convert_knn_imputer, scope, operator, container, [known])
+    means = np.ma.array(imputer._fit_X, mask=imputer._mask_fit_X).mean(0).filled(0)[imputer._valid_mask]
+    nodes.add("Where", empty, nodes.constant([means]), filled, output=operator.outputs[0].full_name)
+
+
+def convert_mixture(scope: Any, operator: Any, container: Any) -> None:
+    """Compute in float64, as scikit-learn does: far from the fit, skl2onnx's float32 decides by its last digits."""
+    from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType
+    from skl2onnx.operator_converters.gaussian_mixture import convert_sklearn_gaussian_mixture
+
+    nodes, model = Nodes(scope, container), operator.raw_operator
+    wide = scope.declare_local_variable("wide", DoubleTensorType([None, model.n_features_in_]))
+    nodes.add("Cast", nodes.matrix(operator.inputs), output=wide.full_name, to=DOUBLE)
+    results = [scope.declare_local_variable("result", kind()) for kind in (Int64TensorType, DoubleTensorType)]
+    parts = {"raw_operator": model, "inputs": [wide], "outputs": results, "target_opset": container.target_opset}
+    convert_sklearn_gaussian_mixture(scope, SimpleNamespace(**parts), container)
+    for result, output, kind in zip(results, operator.outputs, (INT64, FLOAT), strict=True):
+        nodes.add("Cast", result.full_name, output=output.full_name, to=kind)
 
 
 def convert_selection(scope: Any, operator: Any, container: Any) -> None:

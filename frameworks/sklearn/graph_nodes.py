@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-DOUBLE, FLOAT, INT64 = int(onnx.TensorProto.DOUBLE), int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.INT64)
+TYPES = onnx.TensorProto
+BOOL, DOUBLE, FLOAT, INT64 = int(TYPES.BOOL), int(TYPES.DOUBLE), int(TYPES.FLOAT), int(TYPES.INT64)
 FUNCTIONS: dict[Any, tuple[tuple[str, float | None], ...]] = {
     np.log: (("Log", None),),
     np.log1p: (("Add", 1.0), ("Log", None)),

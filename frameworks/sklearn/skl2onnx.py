@@ -1,6 +1,5 @@
 """skl2onnx: export scikit-learn estimators, mostly to operators of the domain `ai.onnx.ml`."""
 
-import re
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,7 +9,7 @@ import onnx
 from pydantic import Field
 
 from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
-from frameworks.sklearn import converters
+from frameworks.sklearn import converters, tokens
 from frameworks.sklearn import estimator as sklearn_estimator
 from frameworks.sklearn.labels import Threshold, join_probabilities, label_count, last_step
 from gauntlet.core.errors import StageError
@@ -21,9 +20,6 @@ ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
 DENSE = {("flatten_transform", True): False, ("sparse_output", True): False, ("encode", "onehot"): "onehot-dense"}
 """Parameters and values that skl2onnx refuses: the value with which it converts what they compute."""
-
-ASCII_WORD, LETTERS = "[a-zA-Z0-9_]+", r"\p{L}\p{N}_"
-WHOLE_WORD = re.compile(r"(?:\(\?u\))?\\b((?:\\w)+(?:\+|\{\d+,\}))\\b")
 
 
 class Skl2Onnx(Exporter):
@@ -58,7 +54,7 @@ class Skl2Onnx(Exporter):
         if (threshold := Threshold.of(last_step(estimator))) is not None:
             threshold.apply(proto.graph)
         _reshape_outputs(proto, signature)
-        _read_all_scripts(proto.graph, estimator)
+        tokens.read_all_scripts(proto.graph, estimator)
         converters.label_by_scores(proto.graph, last_step(estimator))
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
@@ -168,20 +164,6 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
             node.attribute.append(onnx.helper.make_attribute("locale", "C.UTF-8"))
 
 
-def _read_all_scripts(graph: onnx.GraphProto, estimator: Any) -> None:
-    r"""Let tokenizers take the letters of every script for words, in place, as Python's `\w` does; RE2's is ASCII."""
-    own = [value for name, value in estimator.get_params().items() if name.endswith("token_pattern")]
-    for node in (node for node in graph.node if node.op_type == "Tokenizer"):
-        [attribute] = [a for a in node.attribute if a.name == "tokenexp"]
-        pattern = attribute.s.decode()
-        pattern = r"\w\w+" if pattern == ASCII_WORD and pattern not in own else pattern  # skl2onnx's default
-        if whole := WHOLE_WORD.fullmatch(pattern):  # of which the longest match ends at its bounds
-            pattern = whole[1]
-        parts = re.split(r"(\[[^]]*\])", pattern.removeprefix("(?u)"))
-        words = [part.replace(r"\w", LETTERS if part[:1] == "[" else f"[{LETTERS}]") for part in parts]
-        attribute.s = "".join(words).encode()
-
-
 def _trees(model: Any) -> list[Any]:
     """Return the trees of a tree or of a forest, and none of other models."""
     estimators = getattr(model, "estimators_", [model])
@@ -196,8 +178,7 @@ def _round_thresholds(model: Any) -> None:
     """
     for tree in _trees(model):
         nearest = tree.threshold.astype(np.float32)
-        down = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-        tree.threshold[:] = down
+        tree.threshold[:] = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
 def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:

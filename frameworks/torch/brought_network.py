@@ -191,5 +191,4 @@ class TorchModel(Training):
         inputs = tuple(spec.replace(dtype="float32") if spec.name in floats else spec for spec in signature.inputs)
         signature = signature.replace(inputs=inputs)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
-        signature = signature.replace(outputs=outputs_of(golden))
-        return with_primary_and_states(signature, golden, self)
+        return with_primary_and_states(signature.replace(outputs=outputs_of(golden)), golden, self)

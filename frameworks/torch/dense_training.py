@@ -202,8 +202,7 @@ class DenseTraining(Training, AveragedLoopConfig):
             return dict(zip(outputs, torch_network.run_network(network, [inputs[name]]), strict=True))
 
         example = data["test"].take(slice(0, torch_network.EXAMPLES))[name].astype(np.float32)
-        module_outputs = record_module_outputs(network, [example[:1]])
-        golden = record_golden(predict, data["test"], module_outputs=module_outputs)
+        golden = record_golden(predict, data["test"], module_outputs=record_module_outputs(network, [example[:1]]))
         path = workspace.folder / "model.pt"
         torch_network.save_network(path, spec, network, {name: example})
         return report_model(facts, golden, predict, data, workspace, path, checks=(check,))

@@ -20,8 +20,7 @@ class Dynamo(TorchExport):
     kind: Literal["dynamo"] = "dynamo"
     opset: int = Field(18, ge=18, le=24, description="ONNX operator set; 18 is the oldest that this exporter supports")
     custom_translation_table: FunctionOrName | None = Field(
-        None,
-        description="a function that returns onnxscript functions: {torch.ops.aten.gelu.default: function(x)}",
+        None, description="a function that returns onnxscript functions: {torch.ops.aten.gelu.default: function(x)}"
     )
 
     functions_key: ClassVar[str] = "custom_translation_table"

@@ -78,12 +78,10 @@ def fine_tune(
     trained = loop.run()
     facts = loop.history.facts()
     if not trained.passed:
-        fix = trained.remedy.replace("train.", "train.fine_tune.")
-        return Tuned(data, (trained.replace(remedy=fix),), facts)
+        return Tuned(data, (trained.replace(remedy=trained.remedy.replace("train.", "train.fine_tune.")),), facts)
     if new_head:  # it was random
         return Tuned(data, (trained,), facts)
-    after = predict_split(predict, data["validation"])[scores].argmax(1)
-    change = pair_accuracies(before == truth, after == truth)
+    change = pair_accuracies(before == truth, predict_split(predict, data["validation"])[scores].argmax(1) == truth)
     return Tuned(data, (trained, _check(config, change)), facts | {"fine_tuning": change})
 
 

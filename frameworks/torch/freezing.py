@@ -57,8 +57,7 @@ def _chosen(network: "torch.nn.Module", trainable: Trainable) -> set[str]:
         return set().union(*names.values())
     count = 1 if trainable == "head" else int(trainable)
     head_of(network)
-    first = layers.index(_with_parameters(network)[-count:][0])
-    return set(layers[first:])
+    return set(layers[layers.index(_with_parameters(network)[-count:][0]) :])
 
 
 def _with_parameters(network: "torch.nn.Module") -> list[str]:

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,15 @@ def load_network(path: Path, *, trust: bool = False) -> tuple["torch.nn.Module",
     network = spec.build()
     network.load_state_dict(contents["state"])
     return network.eval(), contents["example"]
+
+
+def require_whole(path: Path) -> None:
+    """Raise BadZipFile where a part of an archive does not fit its checksum, which PyTorch does not look at."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            part = archive.testzip()
+        if part and not part.endswith("data.pkl"):  # PyTorch can be told to write none, which is the first
+            raise zipfile.BadZipFile(f"damaged: {part} does not fit its checksum")
 
 
 def recipe_of(path: Path) -> NetworkSpec:

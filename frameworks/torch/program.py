@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frameworks.torch.network import named_outputs
+from frameworks.torch.network import named_outputs, require_whole
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
@@ -54,6 +54,7 @@ def read_program(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            require_whole(path)
             if exported:
                 return torch.export.load(path)
             load: Callable[..., torch.jit.ScriptModule] = torch.jit.load

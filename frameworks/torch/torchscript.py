@@ -18,8 +18,7 @@ class TorchScript(TorchExport):
     kind: Literal["torchscript"] = "torchscript"
     opset: int = Field(18, ge=13, le=20, description="ONNX operator set; 20 is the newest that this exporter supports")
     custom_symbolics: FunctionOrName | None = Field(
-        None,
-        description="a function that returns symbolic functions by operator: {'aten::gelu': function(g, x)}",
+        None, description="a function that returns symbolic functions by operator: {'aten::gelu': function(g, x)}"
     )
 
     functions_key: ClassVar[str] = "custom_symbolics"

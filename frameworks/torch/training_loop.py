@@ -13,7 +13,7 @@ from pydantic import Field
 
 from frameworks.augmentation import Augmentation
 from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop, TrainingLoop, shuffled
-from frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
+from frameworks.torch.network import named_outputs, ordered_inputs, require_whole, run_network, tensor
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 class WarmupConfig(LoopConfig):
     """Hyperparameters of a training whose learning rate may rise before it falls."""
 
-    warmup: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of all steps in which the learning rate rises",
-    )
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of all steps in which the learning rate rises")
 
 
 class TorchLoopConfig(WarmupConfig):
@@ -145,6 +140,7 @@ class TorchLoop(TrainingLoop):
     def _resume(self) -> None:
         import torch
 
+        require_whole(self.checkpoint)
         state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)  # which may be of a GPU
         for name, part in self._state().items():
             part.load_state_dict(state[name])
@@ -195,8 +191,7 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
         """Return training samples in the order of the network's arguments, with its first input augmented."""
         first, layout, how = self.signature.inputs[0].name, self.signature.layout, self.signature.preprocessing
         if self.config.augment is not None:
-            images = self.config.augment.apply(inputs[first], rng, layout=layout, preprocessing=how)
-            inputs = inputs | {first: images}
+            inputs = inputs | {first: self.config.augment.apply(inputs[first], rng, layout=layout, preprocessing=how)}
         return ordered_inputs(inputs, self.signature)
 
     def _scores(self, inputs: NamedArrays) -> Array:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frameworks.torch.freezing import head_of
+from frameworks.torch.network import require_whole
 from gauntlet.core.errors import StageError
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def _pickled(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*looks like a TorchScript archive.*")
+            require_whole(path)
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         match = GLOBAL.search(str(error))

@@ -47,7 +47,7 @@ class Store:
         digest, size = sha256_of(files), sum(f.stat().st_size for f in files)
         path = f"{digest[:2]}/{digest}-{file.name}/{file.name}"  # the same bytes may have two names
         artifact = Artifact(name=file.name, sha256=digest, size_bytes=size, path=path)
-        if self._is_intact_here(artifact):
+        if self.is_intact_here(artifact):
             for f in files:
                 f.unlink()
             return artifact
@@ -71,7 +71,7 @@ class Store:
 
     def is_intact(self, artifact: Artifact) -> bool:
         """Return whether the artifact is there and its content matches its digest."""
-        return self._is_intact_here(artifact)
+        return self.is_intact_here(artifact)
 
     def uri(self, artifact: Artifact) -> str:
         """Return the address at which other machines find the artifact; empty for a folder alone."""
@@ -92,7 +92,8 @@ class Store:
         """Keep clean-ups of other machines from removing anything meanwhile; a folder's home has a lock for that."""
         yield
 
-    def _is_intact_here(self, artifact: Artifact) -> bool:
+    def is_intact_here(self, artifact: Artifact) -> bool:
+        """Return `is_intact` of the copy in the folder."""
         path = self.root / artifact.path
         return path.is_file() and sha256_of([f for f in path.parent.iterdir() if f.is_file()]) == artifact.sha256
 
@@ -112,7 +113,7 @@ class Store:
         try:
             incoming.rename(home)
         except OSError:  # a copy is there: another process stored it first, or it is damaged
-            if not self._is_intact_here(artifact):
+            if not self.is_intact_here(artifact):
                 _replace_files(home, incoming)
             shutil.rmtree(incoming)
         fsync(home.parent)
@@ -148,8 +149,7 @@ def sha256_of(files: list[Path]) -> str:
     if len(files) == 1:
         with files[0].open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    lines = sorted(f"{sha256_of([f])}  {f.name}\n" for f in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256("".join(sorted(f"{sha256_of([f])}  {f.name}\n" for f in files)).encode()).hexdigest()
 
 
 def fsync(path: Path) -> None:

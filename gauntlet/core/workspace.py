@@ -2,10 +2,11 @@
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gauntlet.core.artifact import Artifact, Store
+from gauntlet.core.errors import StageError
 
 progress_log = logging.getLogger("gauntlet.progress")
 steps_log = logging.getLogger("gauntlet-steps")
@@ -22,10 +23,19 @@ class Workspace:
 
     store: Store
     folder: Path
+    _read: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def path(self, artifact: Artifact) -> Path:
-        """Return the file of an input artifact; it must not be changed."""
-        return self.store.path(artifact)
+        """Return the file of an input artifact; it must not be changed.
+
+        Raises:
+            StageError: when it is no longer what was stored.
+        """
+        path = self.store.path(artifact)
+        if artifact.path not in self._read and not self.store.is_intact_here(artifact):
+            raise StageError(f"{path}: missing or changed since it was stored. Fix: run again, which makes it again")
+        self._read.add(artifact.path)
+        return path
 
     def store_file(self, file: Path, *companions: Path) -> Artifact:
         """Move a finished file from the folder into the store."""

@@ -72,8 +72,7 @@ def rank_classes(
     if not known:
         return tuple(ranked), None
     area, average = np.mean(np.array(known, np.float64), axis=0).tolist()
-    ranking = Ranking(macro_roc_auc=area, macro_average_precision=average, curves=tuple(curves))
-    return tuple(ranked), ranking
+    return tuple(ranked), Ranking(macro_roc_auc=area, macro_average_precision=average, curves=tuple(curves))
 
 
 def _probability_columns(scores: Array, classes: int) -> Iterator[Floats]:
@@ -95,8 +94,7 @@ def _curve(column: Floats, positive: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
 
     _, false, _, true, _ = confusion_matrix_at_thresholds(positive, column)
     false, true = np.append(0, false), np.append(0, true)
-    precision = np.append(1, true[1:] / (true[1:] + false[1:]))
-    return false / false[-1], true / true[-1], precision
+    return false / false[-1], true / true[-1], np.append(1, true[1:] / (true[1:] + false[1:]))
 
 
 def _thinned(score: RankedClassScore, *columns: Floats) -> ClassCurve:

@@ -115,8 +115,7 @@ class Classification(Problem):
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample: the share of its classes that are right, and 1."""
-        right = (predictions == truth).reshape(len(truth), -1).mean(axis=1)
-        return np.stack([right, np.ones(len(truth))], axis=1)
+        return np.stack([(predictions == truth).reshape(len(truth), -1).mean(axis=1), np.ones(len(truth))], axis=1)
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
         """Return for which samples, or positions of them, both predict the same class; flat."""

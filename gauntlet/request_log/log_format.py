@@ -50,8 +50,7 @@ def ids_of(logged: str) -> tuple[str, ...]:
 
 def is_in_share(request_id: str, share: float) -> bool:
     """Return whether a request is among a share of all, by its id without the client: the same everywhere."""
-    digest = hashlib.blake2b(ids_of(request_id)[-1].encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < share * 2**64
+    return int.from_bytes(hashlib.blake2b(ids_of(request_id)[-1].encode(), digest_size=8).digest()) < share * 2**64
 
 
 def log_files(folder: Path) -> list[tuple[int, Path]]:

@@ -171,8 +171,7 @@ async def _computed(
     """Return the outputs, or raise `Refusal`."""
     limit_s = repository_of(request).limits.deadline_ms / 1000
     deadline = arrived + min(limit_s, limit_s if deadline_s is None else deadline_s)
-    job = model.batcher.submit(inputs, rows, deadline, arrived)
-    return await model.batcher.result(job, request.receive)
+    return await model.batcher.result(model.batcher.submit(inputs, rows, deadline, arrived), request.receive)
 
 
 async def _images(request: Request, model: ServedModel, held: AsyncExitStack) -> list[bytes]:

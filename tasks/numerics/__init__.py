@@ -149,8 +149,7 @@ def _checks(config: Tolerances, comparison: OutputComparison) -> list[Check]:
     detail = next(iter(errors), "")
     checks = [Check(name="numerics.failed_batches", value=len(errors), op="==", limit=0, detail=detail, remedy=remedy)]
     if comparison.worst is None:
-        detail = "no outputs could be compared"
-        return [*checks, Check.of(ERROR, None, "<=", config.max_rel_error, detail)]
+        return [*checks, Check.of(ERROR, None, "<=", config.max_rel_error, "no outputs could be compared")]
     worst = comparison.worst
     place = f"worst output '{worst.output}', {worst.data} sample {worst.sample}"
     return [*checks, *_error_check(config, comparison.rows, place), *_agreement_check(config, comparison.rows, place)]

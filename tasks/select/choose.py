@@ -79,8 +79,7 @@ def choose(
     )
     proven = max((comparison.proven for comparison in eligible.values()), default=1.0)
     fix = f"{winner} wins; another target or processor may gain more"
-    check = config.check(proven, required, reason, fix)
-    return decision, (check, *_none_within(limits[winner], within))
+    return decision, (config.check(proven, required, reason, fix), *_none_within(limits[winner], within))
 
 
 def _comparisons(config: SelectConfig, race: BenchmarkFacts, batch: int) -> dict[str, Comparison]:

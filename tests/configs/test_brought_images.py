@@ -48,8 +48,7 @@ def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
 
 def test_flat_folder_and_folders_that_are_not_the_classes_have_no_labels(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx")
-    flat = write_pictures(tmp_path / "flat", ".", count=20)
-    _, config = inferred(model, flat)
+    _, config = inferred(model, write_pictures(tmp_path / "flat", ".", count=20))
     dataset = config.data.load()
     assert (config.data.labelled, dataset.splits["test"].labels, dataset.signature.labels) == (False, None, ())
     found, config = inferred(model, write_pictures(tmp_path / "p", "one", "two"))

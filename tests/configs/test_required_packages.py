@@ -62,8 +62,7 @@ def test_validate_says_that_it_cannot_run_here_when_a_package_is_missing(
     tmp_path: Path, hiding: dict[str, str]
 ) -> None:
     preset = next(iter(OF_EACH_EXTRA.values()))
-    package = next(iter(NEEDY[preset]))
-    done = command(tmp_path, "validate", preset, **hiding, HIDDEN=package)
+    done = command(tmp_path, "validate", preset, **hiding, HIDDEN=next(iter(NEEDY[preset])))
     assert done.returncode == 0
     assert f"but it cannot run here: {preset}: " in done.stdout
 

@@ -17,8 +17,7 @@ from tasks.evaluate import EvaluateFacts
 
 @pytest.fixture
 def facts(finished: RunReport) -> EvaluateFacts:
-    entry = finished.stage("evaluate")
-    return EvaluateFacts.model_validate(entry.facts)
+    return EvaluateFacts.model_validate(finished.stage("evaluate").facts)
 
 
 def test_mlflow_has_calibration_and_ranking_by_legal_names(

@@ -118,8 +118,7 @@ def test_verdict_is_recorded_and_not_tried_again(seam: Seam, caplog: pytest.LogC
 def test_overridden_check_lets_the_line_pass_and_stays_on_record(seam: Seam, caplog: pytest.LogCaptureFixture) -> None:
     config = PipelineConfig.model_validate({"overrides": [{"check": "score.min", "reason": REASON}]})
     caplog.set_level(logging.INFO, logger="gauntlet")
-    run = seam(lambda line: line.stage(score, 0.5), config)
-    [entry] = run.stages
+    [entry] = seam(lambda line: line.stage(score, 0.5), config).stages
     assert (entry.checks[0].passed, entry.checks[0].override) == (False, REASON)
     assert "score passed, 1 check, 1 with a warning (" in caplog.text
 

@@ -34,8 +34,7 @@ def served(folder: Path) -> Iterator[tuple[str, str, RunReport]]:
     """A run of the command line with no server of ours about, and `gauntlet up` on its home."""
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **HIDDEN)
     assert done.returncode == 0, done.stdout + done.stderr
-    home = Home(folder / ".gauntlet")
-    run = home.finished_run()
+    run = Home(folder / ".gauntlet").finished_run()
     assert run is not None
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
     ports = [str(free_port()), str(free_port())]

@@ -221,8 +221,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     flow = psutil.Process(journal(folder)[0]["pid"])
     workers = wait(client, lambda: flow.children(recursive=True))
     client.set_flow_run_state(run.id, Cancelling())
-    final = wait(client, lambda: ended(client, run))
-    assert final.state.type.value == "CANCELLED"
+    assert wait(client, lambda: ended(client, run)).state.type.value == "CANCELLED"
     psutil.wait_procs([flow, *workers], timeout=120)
     assert not [process for process in (flow, *workers) if process.is_running()]
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())

@@ -101,8 +101,7 @@ def test_work_is_asked_for_again_when_the_scheduler_fails(
 
     monkeypatch.setattr(side_by_side.Workers, "_wait", busy)
     config = PipelineConfig(runner=LocalRunner(workers=2))
-    run = seam(lambda line: candidates(line, config), config)
-    reason = run.candidates["good"].reason
+    reason = seam(lambda line: candidates(line, config), config).candidates["good"].reason
     assert ("the worker was lost: UnboundLocalError: no result" in reason) == is_lost
 
 

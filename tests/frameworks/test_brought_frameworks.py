@@ -64,8 +64,7 @@ def test_model_is_exported_and_equal_to_its_source_without_a_configuration(
     assert any(subject.startswith("output ") and f"{CLASSES}]" in text for subject, text in found.notes.items())
     assert "parameters" in found.notes["model"]
     out, model = exported(config, workspace)
-    proto = onnx.load(out.path(model))
-    [image] = proto.graph.input
+    [image] = onnx.load(out.path(model)).graph.input
     shape = {"sklearn-model": [6], "exported-program": [3, SIZE, SIZE], "torchscript": [3, SIZE, SIZE]}
     assert axes(image) == ["batch", *shape.get(form, [SIZE, SIZE, 3])]
 

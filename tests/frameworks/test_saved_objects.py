@@ -66,8 +66,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_model_is_saved_as_a_trusted_file_that_a_run_takes(store: Store, make: Callable[[], Any]) -> None:
-    model = make()
-    file = model_file(model, X, store)
+    file = model_file(make(), X, store)
     data = samples_file((X, Y), file, store)
     assert data is not None
     inferred = infer_config(Path(file), Path(data), None, {}, store=store)

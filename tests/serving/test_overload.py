@@ -62,8 +62,7 @@ async def offer(
 def test_at_twice_the_capacity_the_admitted_meet_the_deadline_and_the_others_are_told_to_retry(
     server: ServerProcess,
 ) -> None:
-    rows = 4
-    body, headers = binary_request({"image": np.zeros((rows, 1, SIZE, SIZE), np.float32)})
+    body, headers = binary_request({"image": np.zeros((4, 1, SIZE, SIZE), np.float32)})
 
     async def scenario() -> list[tuple[int, float, dict[str, str]]]:
         start = time.perf_counter()

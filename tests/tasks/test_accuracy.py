@@ -195,8 +195,7 @@ def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_eith
 
 def test_flips_name_the_images_whose_answer_changed(trained, judge) -> None:
     assert judge(trained.proto()).facts.flips == ()
-    report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)))
-    facts = report.facts
+    facts = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0))).facts
     assert facts.differences == f"{len(facts.flips)} of 360 classes differ"
     assert facts.change.lost == sum(flip.before == flip.truth != flip.after for flip in facts.flips)
     assert facts.change.gained == sum(flip.after == flip.truth != flip.before for flip in facts.flips)

@@ -86,6 +86,19 @@ def test_external_data_is_packaged_under_its_name(workspace: MakeSpace, tmp_path
     assert subjects[1]["digest"]["sha256"] == sha256_of([folder / "kept.onnx.data"])
 
 
+@pytest.mark.parametrize("changed", ["model", "golden"])
+def test_file_that_changed_since_its_gates_passed_is_not_packaged(workspace: MakeSpace, changed: str) -> None:
+    space = workspace()
+    model = keep(onnx_text.model(AFFINE), space.store, space.folder)
+    golden = keep_golden(space.path(model), {"x": samples(64, 8)}, space.store, space.folder)
+    file = space.store.path({"model": model, "golden": golden}[changed])
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1  # the last digit of a number
+    file.write_bytes(content)
+    with pytest.raises(StageError, match=r"changed since it was stored\. Fix: run again"):
+        pack(workspace(space.store), model, golden)
+
+
 @pytest.mark.nightly
 def test_model_of_more_than_two_gigabytes_is_packaged(workspace: MakeSpace) -> None:
     space = workspace()

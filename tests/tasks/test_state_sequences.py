@@ -156,8 +156,7 @@ def integers(source: Path) -> Path:
 
 @pytest.mark.parametrize("make", [half, integers])
 def test_accurate_candidate_passes_over_sequences(bring, tmp_path: Path, make: Candidate) -> None:
-    source = bring(leaky_sum())
-    report = source.judge(make(tmp_path / "model.onnx"))
+    report = bring(leaky_sum()).judge(make(tmp_path / "model.onnx"))
     assert report.failures == ()
     assert value(report, "sequence_min_sqnr_db") > 20
 

@@ -70,8 +70,7 @@ def load_masked(folder: ImageFolder) -> Dataset:
         for name in SPLITS
         if name in indices
     }
-    signature = folder.transform.signature(labels).replace(task="segmentation")
-    return Dataset(parts, signature, (check,), tuple(skipped))
+    return Dataset(parts, folder.transform.signature(labels).replace(task="segmentation"), (check,), tuple(skipped))
 
 
 def _scan(folder: ImageFolder) -> tuple[list[ScannedImage], list[str], list[Mask], list[SkippedFile]]:

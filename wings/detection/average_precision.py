@@ -100,8 +100,7 @@ def _overlaps(boxes: Floats, other: Floats) -> Floats:
 
 def _intersections(boxes: Floats, other: Floats) -> Floats:
     low = np.maximum(boxes[:, None, :2], other[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:4], other[None, :, 2:4])
-    return np.asarray(np.prod(np.clip(high - low, 0, None), axis=2))
+    return np.asarray(np.prod(np.clip(np.minimum(boxes[:, None, 2:4], other[None, :, 2:4]) - low, 0, None), axis=2))
 
 
 def _areas(boxes: Floats) -> Floats:

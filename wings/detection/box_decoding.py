@@ -76,8 +76,7 @@ def suppress(rows: Floats, max_iou: float) -> list[int]:
     Rows are left, top, right, bottom, class and score, ordered by the score.
     """
     low = np.maximum(rows[:, None, :2], rows[None, :, :2])
-    high = np.minimum(rows[:, None, 2:4], rows[None, :, 2:4])
-    shared = np.prod(np.clip(high - low, 0, None), axis=2)
+    shared = np.prod(np.clip(np.minimum(rows[:, None, 2:4], rows[None, :, 2:4]) - low, 0, None), axis=2)
     areas = np.prod(rows[:, 2:4] - rows[:, :2], axis=1)
     # Compared without a division: areas are positive, and so is the union.
     repeated = shared > max_iou * (areas[:, None] + areas[None] - shared)

@@ -17,12 +17,7 @@ from gauntlet.images.preprocessing import source_region
 from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction, enlarged, with_caption
-from wings.detection.average_precision import (
-    average_precisions,
-    coco_scores,
-    match_detections,
-    mean_average_precision,
-)
+from wings.detection.average_precision import average_precisions, coco_scores, match_detections, mean_average_precision
 from wings.detection.box_decoding import decode_boxes, has_form
 from wings.detection.segmentation import COLORS
 
@@ -243,8 +238,7 @@ class Detection(Problem):
         for each in match_detections(predictions, truth):
             ranked[each.number] = float(average_precisions(each, np.ones((1, len(truth))))[0])
         for each in match_detections(self._without_hidden(predictions), truth):
-            right = each.correct[0]
-            hits[:, each.number] = np.bincount(each.images, right, len(truth))
+            hits[:, each.number] = np.bincount(each.images, each.correct[0], len(truth))
             shown[:, each.number] = np.bincount(each.images, ~each.ignored[0], len(truth))
             objects[:, each.number] = each.objects
         return ClassCounts(hits, shown, objects, ranked)

@@ -95,8 +95,7 @@ class Segmentation(Problem):
             for counts, mask in zip(pixels, (ours & theirs, ours, theirs), strict=True):
                 counts.append(mask.sum(axis=(1, 2)))
         right = ((predicted == expected) & counted).sum(axis=(1, 2))
-        columns = [*chain.from_iterable(pixels), right, counted.sum(axis=(1, 2))]
-        return np.stack(columns, axis=1).astype(np.float64)
+        return np.stack([*chain.from_iterable(pixels), right, counted.sum(axis=(1, 2))], axis=1).astype(np.float64)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return the mean IoU over the classes that occur in truth or predictions, and the share of right pixels."""

@@ -138,8 +138,7 @@ def find_last_layer(proto: onnx.ModelProto, output: str, feed: NamedArrays) -> L
         bias_name = node.input[2]
     weights = [node.input[1], *([bias_name] if bias_name else [])]
     _require_constant(weights, made_by, {value.name for value in proto.graph.input})
-    values = intermediate_values(proto, [*weights, node.input[0]], feed)
-    return _layer(node, values, bias_name, softmax)
+    return _layer(node, intermediate_values(proto, [*weights, node.input[0]], feed), bias_name, softmax)
 
 
 def _layer(node: onnx.NodeProto, values: NamedArrays, bias_name: str, softmax: bool) -> LastLayer:

@@ -77,8 +77,7 @@ def chart(report: RunReport) -> ParetoChart | None:
     accuracies = [candidate.accuracy for candidate in raced]
     known = all(value is not None and math.isfinite(value) for value in accuracies)
     metric = report.metric if known and len(set(accuracies)) > 1 else None
-    points = sorted(_points(report, raced, metric), key=lambda point: point.latency_ms)
-    return ParetoChart(tuple(points), metric)
+    return ParetoChart(tuple(sorted(_points(report, raced, metric), key=lambda point: point.latency_ms)), metric)
 
 
 def draw(report: RunReport) -> Markup | None:

@@ -15,12 +15,7 @@ from flows.record.home import Home
 @flow(name="gauntlet-run", flow_run_name="{model}", persist_result=False, log_prints=False)
 @fails_with_its_reason
 def run_model_or_preset(
-    model: str,
-    data: str = "",
-    labels: str = "",
-    settings: tuple[str, ...] = (),
-    *,
-    fresh: bool = False,
+    model: str, data: str = "", labels: str = "", settings: tuple[str, ...] = (), *, fresh: bool = False
 ) -> str:
     """Run a model file, with what can be inferred of it, or a preset; return the run's id.
 

@@ -4,9 +4,7 @@ from flows.cli.argument_types import at_least
 from flows.cli.commands import FIND, INVALID, Commands, adder
 from flows.cli.options import add_settings
 
-USES = {
-    "fleet": (FIND, "gauntlet fleet models"),
-}
+USES = {"fleet": (FIND, "gauntlet fleet models")}
 
 
 def add_commands(commands: Commands) -> None:

@@ -56,8 +56,7 @@ class _Fold(ConstantEdits):
         axis = 0 if attributes.get("transB") else WEIGHT_AXES[product.op_type]
         if product.op_type != "Conv" and array.ndim != 2:
             return
-        channels = array.shape[axis]
-        chain = self._chain(product, channels)
+        chain = self._chain(product, array.shape[axis])
         if not chain.nodes or (product.op_type == "MatMul" and [n.op_type for n in chain.nodes.values()] == ["Add"]):
             return  # an Add behind a MatMul is how it has a bias
         scale = np.expand_dims(chain.scale, tuple(i for i in range(array.ndim) if i != axis))
@@ -75,8 +74,7 @@ class _Fold(ConstantEdits):
         array = None if tensor is None else numpy_helper.to_array(tensor)
         if array is None or array.size != max(array.shape[-1:], default=1):
             return None
-        beta = next((a.f for a in product.attribute if a.name == "beta"), 1.0)
-        return array.ravel().astype(np.float64) * beta
+        return array.ravel().astype(np.float64) * next((a.f for a in product.attribute if a.name == "beta"), 1.0)
 
     def _chain(self, product: onnx.NodeProto, channels: int) -> _Affine:
         """Return the longest chain behind a product, past nodes that only rearrange axes."""
@@ -102,8 +100,7 @@ class _Fold(ConstantEdits):
             return None
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if node.op_type == "Transpose":
-            order = attributes.get("perm", [*reversed(range(len(before)))])
-            return [*order].index(axis)
+            return [*attributes.get("perm", [*reversed(range(len(before)))])].index(axis)
         if node.op_type == "Identity":
             return axis
         axes = attributes.get("axes") or int_values(self.constants.get([*node.input, ""][1]))

@@ -20,8 +20,7 @@ class TransformerFusions(InMemoryPass):
 
     kind: Literal["transformers"] = "transformers"
     attention: Literal["separate", "packed"] = Field(
-        "separate",
-        description="packed: the products of queries, keys and values join the attention",
+        "separate", description="packed: the products of queries, keys and values join the attention"
     )
     fuses_attention: ClassVar[bool] = True
     if_unchanged: ClassVar[str] = "the graph has no attention, or none in a form that ONNX Runtime fuses"

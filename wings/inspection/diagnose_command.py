@@ -130,8 +130,7 @@ def _finding(finding: Finding) -> Group:
     mark, style = MARKS[finding.severity]
     title = Text.assemble((f"  {mark} ", style), (TITLES[finding.fault], style))
     cause = Padding(Text(printable(finding.cause)), (0, 0, 0, 4))
-    remedy = Padding(Text.assemble(("Fix: ", "bold"), printable(finding.fix)), (0, 0, 0, 4))
-    return Group(title, cause, remedy)
+    return Group(title, cause, Padding(Text.assemble(("Fix: ", "bold"), printable(finding.fix)), (0, 0, 0, 4)))
 
 
 def print_fixes(console: Console, fixed: FixResult) -> None:

@@ -4,9 +4,7 @@ import argparse
 
 from flows.cli.commands import SERVERS, Commands, adder
 
-USES = {
-    "worker": (SERVERS, "gauntlet worker --pool jetson"),
-}
+USES = {"worker": (SERVERS, "gauntlet worker --pool jetson")}
 
 
 def add_commands(commands: Commands) -> None:

@@ -13,8 +13,7 @@ class DaskRunner(RunnerConfig):
 
     kind: Literal["dask"] = "dask"
     address: str | None = Field(
-        None,
-        description="of a running cluster, such as tcp://host:8786; by default a local one",
+        None, description="of a running cluster, such as tcp://host:8786; by default a local one"
     )
 
     packages: ClassVar[dict[str, str]] = {"prefect_dask": "dask"}

@@ -49,8 +49,7 @@ class Tagging(MultiLabel):
         return np.asarray(output.argmax(axis=self._axis(output)), np.int64)
 
     def _axis(self, scores: Array) -> int:
-        classes = len(self.signature.labels)
-        return 1 if scores.shape[2] != classes == scores.shape[1] else 2
+        return 1 if scores.shape[2] != len(self.signature.labels) == scores.shape[1] else 2
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample and class: right, wrong and missed positions; then whether all are right, and 1."""

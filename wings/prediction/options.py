@@ -19,8 +19,7 @@ def add_commands(commands: Commands) -> None:
     predict.add_argument("--draw", metavar="FOLDER", help=drawn)
     predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
     predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
-    provided = "execution provider, such as cuda"
-    predict.add_argument("--provider", metavar="NAME", help=provided)
+    predict.add_argument("--provider", metavar="NAME", help="execution provider, such as cuda")
     kinds = (
         "INPUT may be one video: a file, camera:0, or the address of a stream\n(http, rtsp); --draw takes FILE.mp4, too"
     )

@@ -64,8 +64,7 @@ class OrtOpenVino(OrtTarget):
 
     def provider_options(self) -> dict[str, str]:
         """Return device and precision."""
-        config = {"CPU": {"INFERENCE_PRECISION_HINT": self.precision}}
-        return {"device_type": "CPU", "load_config": json.dumps(config)}
+        return {"device_type": "CPU", "load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": self.precision}})}
 
     def engine_options(self) -> JsonObject:
         """Return also the option for the number of threads."""

@@ -27,8 +27,7 @@ class OrtProviders(OrtTarget):
         (CPU,), min_length=1, description="in order, with or without 'ExecutionProvider': [CUDA, CPU]"
     )
     options_by_provider: dict[str, dict[str, str]] = Field(
-        default_factory=dict,
-        description="the providers' own options: {OpenVINO: {device_type: CPU}}",
+        default_factory=dict, description="the providers' own options: {OpenVINO: {device_type: CPU}}"
     )
     hybrid: bool = Field(
         False, description="whether multiplications may run on any of the providers, not the first alone"

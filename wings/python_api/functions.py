@@ -92,8 +92,7 @@ def diagnose(model: Any, data: Any, *, home: str | Path | None, **options: Any) 
 
 def _called(command: str, keywords: dict[str, Any], *, quiet: bool = False) -> Any:
     """Return the result of another wing's command; raise `ConfigError` where that wing was removed."""
-    call = required("call", command, f"gauntlet.{command}")
-    return call(options_for(command, keywords), Console(quiet=quiet))
+    return required("call", command, f"gauntlet.{command}")(options_for(command, keywords), Console(quiet=quiet))
 
 
 def _result(home: Home, folder: Path) -> RunResult:

@@ -187,8 +187,7 @@ REMEDIES: dict[Stopped, str] = {
 def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
     nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
     if best is None:
-        detail = f"{facts.recipe} quantizes no node that could be left in float"
-        return (nodes.explained(detail, ""),)
+        return (nodes.explained(f"{facts.recipe} quantizes no node that could be left in float", ""),)
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     result = f"weights without overflow, {result}" if facts.reduced else result

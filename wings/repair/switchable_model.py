@@ -167,8 +167,7 @@ def _rounded(proto: onnx.ModelProto, rounding: Sequence[onnx.NodeProto]) -> dict
     model = helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
     if exceeds_protobuf_limit(model):
         raise StageError("the model is too large for a repair: its weights exceed the 2 GB of one protobuf message")
-    values = open_session(model.SerializeToString(), level="off").run(names, {})
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, open_session(model.SerializeToString(), level="off").run(names, {}), strict=True))
 
 
 def _rebuild(graph: onnx.GraphProto, source: onnx.GraphProto, network: _Network) -> None:

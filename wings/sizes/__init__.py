@@ -19,8 +19,7 @@ SIZES = ShippingStage(
     "chosen",
     Literal["named", "all", "none"],
     Field(
-        "named",
-        description="sizes at which the winner races, too: those that `train` names, or all that are compared",
+        "named", description="sizes at which the winner races, too: those that `train` names, or all that are compared"
     ),
     packages={},
     is_configured=lambda chosen: chosen != "none",

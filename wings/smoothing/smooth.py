@@ -158,8 +158,7 @@ def _factors(rows: Floats, weights: Sequence[Floats]) -> Floats | None:
     """Return by what to divide each channel of the rows, shape (channels,); None where nothing is worth it."""
     size, other = np.abs(rows).max(axis=0), np.max([np.abs(w).max(axis=1) for w in weights], axis=0)
     used = (size > 0) & (other > 0)
-    plain = _error(rows, weights, np.ones_like(size))
-    best, factors = WORTH * plain, None
+    best, factors = WORTH * _error(rows, weights, np.ones_like(size)), None
     for strength in STRENGTHS:
         tried = np.where(used, size**strength / np.where(used, other, 1) ** (1 - strength), 1).astype(np.float32)
         tried[used] /= np.exp(np.log(tried[used]).mean())

@@ -122,8 +122,7 @@ def _check(scenario: Scenario, facts: ScenarioFacts) -> Check:
         fix = "check that the model and its inputs are those that passed the accuracy stage"
         return Check.of("loadgen.min_accuracy", facts.value, ">=", scenario.min_accuracy, detail, fix)
     detail = result if facts.valid else f"{result}; LoadGen says INVALID: {', '.join(facts.unmet_conditions)}"
-    fix = "raise min_duration_s, or lower target_qps"
-    return Check.of("loadgen.valid", float(facts.valid), "==", 1, detail, fix)
+    return Check.of("loadgen.valid", float(facts.valid), "==", 1, detail, "raise min_duration_s, or lower target_qps")
 
 
 CONFIG = Field((), description="scenarios of MLPerf's LoadGen on the winner; a gate")

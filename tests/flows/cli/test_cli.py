@@ -159,16 +159,14 @@ def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
 
 
 def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> None:
-    home = Home(folder / ".gauntlet")
-    first = home.run_folders()[0].name
+    first = Home(folder / ".gauntlet").run_folders()[0].name
     shown = called(folder, "show", first)
     assert shown.returncode == 0
     for word in ("static-u8s8", "dynamic-s8", "ort-extended", "fp32", "Winner"):
         assert word in shown.stdout
     assert "; its last run took" in called(folder, "validate", "digits-small-cnn", *sets("optimize=[]")).stdout
     as_json = called(folder, "show", first, "--json").stdout
-    report = RunReport.model_validate_json(as_json)
-    assert report.run_id == first
+    assert RunReport.model_validate_json(as_json).run_id == first
     jsonschema.validate(json.loads(as_json), RunReport.model_json_schema(mode="serialization"))
 
 

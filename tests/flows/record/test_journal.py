@@ -66,8 +66,7 @@ def test_results_forget_work_whose_artifact_is_gone_or_changed(tmp_path: Path) -
     artifact = store.put(tmp_path / "made.bin")
     results = ResultCache(tmp_path / "results", store)
     results.save("key", Report(stage="x", facts=Counted(number=1), artifacts={"made": artifact}))
-    found = results.load("key", Report[Counted])
-    assert found.cached
+    assert results.load("key", Report[Counted]).cached
     store.path(artifact).write_bytes(b"contenT")
     assert results.load("key", Report[Counted]) is None
     store.path(artifact).unlink()

@@ -171,8 +171,7 @@ def test_run_that_was_killed_is_restored_from_what_it_saved(open_run: Callable[.
     run.record_candidate(replace(dynamic, status="rejected", reason="too inaccurate"), (3,))
     expected = run.report(StageError(INTERRUPTED))
 
-    restored = restore_run(run.home, run.folder)
-    report = restored.report(StageError(INTERRUPTED))
+    report = restore_run(run.home, run.folder).report(StageError(INTERRUPTED))
     assert (report.verdict, report.reason, report.winner) == ("failed", INTERRUPTED, None)
     assert report.stages == expected.stages
     assert report.candidates == expected.candidates

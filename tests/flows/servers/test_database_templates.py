@@ -29,8 +29,7 @@ def test_databases_begin_as_copies_of_what_the_packages_make_themselves(
     home = Home(tmp_path / "home")
     home.prefect.mkdir(parents=True)
     start_prefect(home, Port.take(), int)
-    server = recorded_process(home)
-    assert server is not None
+    assert recorded_process(home) is not None
     stop_prefect(home)
     assert tables(home.prefect / "prefect.db") == tables(template_path("prefect"))
     assert {"flow_run", "task_run"} <= {name for name, _ in tables(template_path("prefect"))}

@@ -88,8 +88,7 @@ def test_failures_of_a_deployment_are_told_once_an_hour_and_successes_never(
     assert "/runs/flow-run/" in told[0]["body"]
     assert messages.empty()
 
-    removed = set_up(prefect_server, "")
-    assert "automation notify-of-failures: removed" in removed.stdout
+    assert "automation notify-of-failures: removed" in set_up(prefect_server, "").stdout
 
 
 def test_unknown_block_is_refused(prefect_server: str) -> None:

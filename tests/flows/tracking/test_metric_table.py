@@ -48,8 +48,7 @@ def test_places_in_the_report_are_fields_of_its_schema() -> None:
         for name in path.split("."):
             if name not in part["properties"]:
                 return False
-            field = part["properties"][name]
-            inner = re.search(r'"#/\$defs/(\w+)"', json.dumps(field))
+            inner = re.search(r'"#/\$defs/(\w+)"', json.dumps(part["properties"][name]))
             part = schema["$defs"][inner[1]] if inner else {"properties": {}}
         return True
 

@@ -116,8 +116,7 @@ def _as_float32(text: str) -> LightGbm:
 
 
 def test_categories_split_as_in_lightgbm_when_the_model_was_brought(convert, workspace: Make, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    points = rng.integers(0, 12, (600, 2)).astype(np.float32)
+    points = np.random.default_rng(0).integers(0, 12, (600, 2)).astype(np.float32)
     labels = (points[:, 0] * 7 % 5 > 2).astype(np.int64)
     settings = {"objective": "binary", "verbosity": -1, "min_data_per_group": 1, "cat_smooth": 0}
     lightgbm.train(settings, lightgbm.Dataset(points, labels, categorical_feature=[0]), 5).save_model(

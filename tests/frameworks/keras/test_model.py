@@ -149,8 +149,7 @@ def test_folder_comes_back_as_it_was_when_it_was_packed(tmp_path: Path) -> None:
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
 def test_pictures_are_transposed_only_when_they_are_nchw(count: int, height: int, width: int, channels: int) -> None:
     pictures = np.arange(count * height * width * channels).reshape(count, height, width, channels)
-    turned = nhwc(pictures.transpose(0, 3, 1, 2), "NCHW")
-    assert np.array_equal(turned, pictures)
+    assert np.array_equal(nhwc(pictures.transpose(0, 3, 1, 2), "NCHW"), pictures)
     assert nhwc(pictures, "NHWC") is pictures
     assert nhwc(pictures[0], "NCHW") is not None
     assert np.array_equal(nhwc(pictures[0], "NCHW"), pictures[0])

@@ -246,8 +246,7 @@ def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
 
 def leaky_export(model_file: Path, target: Path, path: str) -> onnx.ModelProto:
     """Export on one of the two ways that leave constants behind as required inputs."""
-    keras = start_tensorflow()
-    model = keras.saving.load_model(model_file)
+    model = start_tensorflow().saving.load_model(model_file)
     if path == "keras.Model.export":
         model(PICTURES[:1])
         model.export(target, format="onnx", verbose=False)

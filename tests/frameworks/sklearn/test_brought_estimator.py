@@ -169,8 +169,7 @@ def test_check_fails_when_answers_are_not_finite(fit: Fit, tmp_path: Path) -> No
     model = Ridge().fit(train.inputs["features"], train.labels)
     model.coef_ = np.full_like(model.coef_, np.inf)
     bare = {name: ArraySplit(split.inputs) for name, split in clouds().items()}
-    report = fit(bare, (), **brought(tmp_path / "broken.skops", model))
-    some, none = report.failures
+    some, none = fit(bare, (), **brought(tmp_path / "broken.skops", model)).failures
     assert (some.name, some.value) == ("train.non_finite_outputs", SIZES["test"])
     assert "'variable'" in some.detail
     assert none.name == "train.never_finite_outputs"

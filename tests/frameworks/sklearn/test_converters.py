@@ -69,8 +69,7 @@ def exported(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..
 
 @pytest.mark.parametrize("function", [np.log, np.log1p, np.log10, np.sqrt, np.square, np.exp, np.expm1, np.tanh])
 def test_function_of_numpy_is_computed_in_the_graph(exported, function: Any) -> None:
-    estimator = FunctionTransformer(function)
-    _, (values,) = exported(estimator, FLOWERS, SPECIES)
+    _, (values,) = exported(FunctionTransformer(function), FLOWERS, SPECIES)
     np.testing.assert_allclose(values, function(FLOWERS[UNSEEN]), rtol=1e-5)
 
 
@@ -162,8 +161,7 @@ def test_label_follows_its_threshold(exported, estimator: Any, names: np.ndarray
         estimator.set_params(scoring="balanced_accuracy")
     facts, (label, scores) = exported(estimator, FLOWERS, names[(SPECIES == 1).astype(int)])
     assert facts.signature.primary_output == "label"
-    expected = estimator.predict(FLOWERS[UNSEEN])
-    assert np.array_equal(label, expected)
+    assert np.array_equal(label, estimator.predict(FLOWERS[UNSEEN]))
     if "Fixed" in str(estimator):
         assert np.any(label != names[scores.argmax(1)])
 

@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingRegressor, ExtraTreesRegressor, RandomForestClassifier, StackingClassifier
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.feature_selection import VarianceThreshold
-from sklearn.impute import SimpleImputer
+from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDOneClassSVM
+from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder, PowerTransformer, StandardScaler
 
@@ -86,9 +88,10 @@ def test_column_of_infrequent_categories_alone_is_refused(exported: Callable[...
         (PowerTransformer(), POINTS, np.where(POINTS > 1, np.float32(np.nan), POINTS)),
         (PowerTransformer("box-cox", standardize=False), np.abs(POINTS) + 1, np.abs(POINTS) + np.float32(0.1)),
         (make_pipeline(VarianceThreshold(50), LinearRegression()), POINTS * [9, *[1] * 7], POINTS),
+        (KNNImputer(n_neighbors=3), np.where(POINTS > 1, np.nan, POINTS), np.full_like(POINTS, np.nan)),
         (make_pipeline(ColumnTransformer([("two", StandardScaler(), [0, 1])]), SGDOneClassSVM()), POINTS, -POINTS),
     ],
-    ids=["largest magnitude", "missing value", "box-cox", "first column alone", "scores of columns"],
+    ids=["largest magnitude", "missing value", "box-cox", "first column alone", "no value", "scores of columns"],
 )
 def test_values_that_the_samples_lack_are_right(
     exported: Callable[..., Exported], estimator: Any, seen: np.ndarray, unseen: np.ndarray
@@ -96,6 +99,26 @@ def test_values_that_the_samples_lack_are_right(
     seen = seen.astype(np.float32)
     estimator.fit(seen, seen[:, 0])
     require_equal(exported(estimator, {"x": seen}, labels=False), estimator, {"x": unseen})
+
+
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+def test_mixture_of_an_unknown_category_is_not_decided_by_rounding(exported: Callable[..., Exported]) -> None:
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    features = ColumnTransformer([("a", encoder, ["kind"]), ("b", StandardScaler(), ["stars"])], sparse_threshold=0)
+    inputs = {name: TABLE[name] for name in ("kind", "stars")}
+    estimator = make_pipeline(features, GaussianMixture(3, random_state=0)).fit(pd.DataFrame(inputs))
+    require_equal(exported(estimator, inputs, labels=False), estimator, {name: UNSEEN[name] for name in inputs})
+
+
+@pytest.mark.parametrize("kind", [CountVectorizer, TfidfVectorizer])
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 3)])
+def test_spaces_in_a_row_are_one_where_characters_are_counted(
+    exported: Callable[..., Exported], kind: Any, lengths: tuple[int, int]
+) -> None:
+    texts = np.array([f"apple tart {number}" for number in range(COUNT)])
+    estimator = kind(analyzer="char", ngram_range=lengths).fit(texts)
+    unseen = np.array(["  ", "apple   tart", "a\t b", "", "a\u3000\n1", "\n", " 1"])
+    require_equal(exported(estimator, {"text": texts}, labels=False), estimator, {"text": unseen})
 
 
 @pytest.mark.parametrize(

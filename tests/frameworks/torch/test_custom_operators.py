@@ -156,8 +156,7 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
     report = quantized(StaticInt8(), out, model, brought.splits["calibration"], brought.splits["test"])
     smaller = report.artifacts["model"]
     assert not structure(StructureConfig(), out, model=smaller).failures
-    golden = Golden.load(out.path(brought.golden))
-    np.savez(out.folder / "inputs.npz", **golden.real.inputs)
+    np.savez(out.folder / "inputs.npz", **Golden.load(out.path(brought.golden)).real.inputs)
     with WorkerClient() as worker:  # a process of its own
         assert worker.load(out.path(smaller), out.folder / "inputs.npz", 1, 60)["load_ms"] > 0
         assert worker.run(1, 1, 60)["samples_ms"]

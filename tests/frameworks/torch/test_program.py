@@ -118,10 +118,8 @@ def test_program_in_training_mode_is_refused_with_the_way_out(exported: Callable
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_scripted_program_takes_samples_in_the_type_of_its_weights(tmp_path: Path, dtype: torch.dtype) -> None:
-    network = nn.Linear(8, 3).to(dtype).eval()
-    torch.jit.trace(network, TWO.to(dtype)).save(tmp_path / "net.pt")
-    model = load_program(tmp_path / "net.pt", SCRIPTED, trust=True)
-    (spec,) = model.inputs_of({"x": A})
+    torch.jit.trace(nn.Linear(8, 3).to(dtype).eval(), TWO.to(dtype)).save(tmp_path / "net.pt")
+    (spec,) = load_program(tmp_path / "net.pt", SCRIPTED, trust=True).inputs_of({"x": A})
     assert spec.dtype == str(dtype).removeprefix("torch.")
 
 

@@ -14,6 +14,7 @@ from torch_networks import SOUND, write_network
 from torchvision.models import DenseNet, googlenet
 
 from frameworks.torch.kinds import recognize
+from frameworks.torch.program import EXPORTED, SCRIPTED, read_program
 from frameworks.torch.weights import put_weights, read_weights
 from gauntlet.core.errors import ConfigError, StageError
 
@@ -141,6 +142,44 @@ def test_weights_are_refused_when_they_are_no_weights(
         (tmp_path / name).write_bytes(content)
     with pytest.raises(StageError, match=f"train.weights: .*{name}: {message}"):
         take(weights=tmp_path / name)
+
+
+def flip(path: Path, weight: torch.Tensor) -> None:
+    """Flip the highest bit of the exponent of a tensor's first number in a file: below 2, it is 2**128 times larger."""
+    content, stored = bytearray(path.read_bytes()), weight.detach().numpy().tobytes()
+    content[content.index(stored) + 3] ^= 0x40
+    path.write_bytes(content)
+
+
+def test_weights_are_refused_when_one_bit_of_the_file_was_flipped(take, tmp_path: Path) -> None:
+    weights = write_network(tmp_path, SOUND)
+    flip(weights, torch.load(weights)["conv.weight"])
+    assert torch.load(weights)["conv.weight"].abs().max() > 1e30  # PyTorch itself does not see it
+    with pytest.raises(StageError, match=r"train.weights: .*damaged: \S+ does not fit its checksum"):
+        take(weights=weights)
+
+
+def test_weights_are_read_when_they_were_written_without_checksums(tmp_path: Path) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"a": torch.ones(3)}, tmp_path / "w.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert read_weights(tmp_path / "w.pt")["a"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("suffix", [EXPORTED, SCRIPTED])
+def test_program_is_refused_when_one_bit_of_the_file_was_flipped(tmp_path: Path, suffix: str) -> None:
+    network, images = nn.Conv2d(3, 4, 3), (torch.zeros(2, 3, 8, 8),)
+    path = tmp_path / f"model{suffix}"
+    if suffix == EXPORTED:
+        torch.export.save(torch.export.export(network, images), path)
+    else:
+        torch.jit.save(torch.jit.trace(network, images), path)
+    read_program(path, suffix, trust=True)
+    flip(path, network.weight)
+    with pytest.raises(StageError, match=r"damaged: \S+ does not fit its checksum"):
+        read_program(path, suffix, trust=True)
 
 
 def test_weights_alone_are_refused_with_the_command_that_names_their_code(tmp_path: Path) -> None:

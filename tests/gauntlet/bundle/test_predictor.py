@@ -50,8 +50,7 @@ def test_image_files_are_predicted_as_what_they_show(predictor: Predictor, tmp_p
 
 
 def test_pixels_on_the_scale_of_the_training_data_are_no_image_file(predictor: Predictor) -> None:
-    image = load_digits().images[3]
-    raw, file = predictor(image[:, :, None]), predictor(png(3))
+    raw, file = predictor(load_digits().images[3][:, :, None]), predictor(png(3))
     assert raw.top[0].label == file.top[0].label == "3"
     assert raw.top[0].confidence == pytest.approx(file.top[0].confidence, abs=0.02)
 
@@ -183,8 +182,7 @@ def test_arrays_may_be_images_with_the_channels_last(
 
 @pytest.mark.parametrize("convert", [PIL.Image.fromarray, torch.from_numpy, np.ndarray.tolist])
 def test_image_may_be_pillows_a_tensor_or_a_list(predictor: Predictor, convert: Callable[..., object]) -> None:
-    pixels = decode_image(png(3), 1)[:, :, 0].copy()
-    assert predictor(convert(pixels)) == predictor(png(3))
+    assert predictor(convert(decode_image(png(3), 1)[:, :, 0].copy())) == predictor(png(3))
 
 
 def test_one_image_alone_is_one_and_what_is_none_is_refused(predictor: Predictor, tmp_path: Path) -> None:

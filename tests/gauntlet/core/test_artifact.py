@@ -89,8 +89,7 @@ def test_put_replaces_a_damaged_copy_file_by_file(store: Store, tmp_path: Path) 
     def files() -> list[Path]:
         return [written(tmp_path, "model.onnx", b"graph"), written(tmp_path, "weights.bin", b"numbers")]
 
-    artifact = store.put(*files())
-    home = store.path(artifact).parent
+    home = store.path(store.put(*files())).parent
     written(home, "weights.bin", b"zeros")
     written(home, "stray.bin", b"left by a crash")
     store.put(*files())

@@ -165,8 +165,7 @@ def test_names_that_are_no_text_are_read_and_told_all_the_same(pictures: Write, 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path: Path) -> None:
     """100 and 1500 pictures of 64x64 make inputs of 5 and 74 MB; a batch of 32 is 1.5 MB, and held twice."""
-    random = np.random.default_rng(0)
-    noise = random.integers(0, 256, (8, 64, 64, 3), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (8, 64, 64, 3), np.uint8)
     for name, count in {"few": 100, "many": 1500}.items():
         for number in range(count):
             (tmp_path / name / str(number % 2)).mkdir(parents=True, exist_ok=True)

@@ -184,8 +184,7 @@ def test_audit_names_both_files_when_the_same_picture_is_in_two_splits(pictures:
 
 def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pictures: Write, workspace: Make) -> None:
     root, out = pictures("cat", "dog"), workspace()
-    report = data(config(root), out)
-    split = read_split(out.path(report.artifacts["train"]))
+    split = read_split(out.path(data(config(root), out).artifacts["train"]))
     first, second = (root / split.files[number] for number in (0, 1))
     first.write_bytes(second.read_bytes())
     with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it. Fix: run again"):

@@ -21,8 +21,7 @@ def test_image_of_the_right_size_is_the_input() -> None:
 def test_resized_image_is_that_of_a_normalized_input_rounded(resize: str) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (31, 17, 3), np.uint8)
     plain = how(resize=resize, padding=7)
-    inputs = preprocess(pixels, plain, "NCHW")
-    expected = restored_pixels(inputs[None], plain, "NCHW")[0]
+    expected = restored_pixels(preprocess(pixels, plain, "NCHW")[None], plain, "NCHW")[0]
     found = preprocess(pixels, plain.replace(in_graph=True), "NHWC")
     assert found.shape == (HEIGHT, WIDTH, 3)
     assert np.abs(found.astype(int) - expected).max() <= 1  # ties may be rounded either way

@@ -51,8 +51,7 @@ def test_preprocess_looks_at_the_middle_when_it_crops(height: int, width: int) -
 
 def smooth(height: int, width: int) -> np.ndarray:
     """An image without overshoot at its limits, on which Pillow's rounding is all that differs."""
-    rng = np.random.default_rng(1)
-    small = Image.fromarray(rng.integers(60, 196, (5, 7, 3), np.uint8))
+    small = Image.fromarray(np.random.default_rng(1).integers(60, 196, (5, 7, 3), np.uint8))
     return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
 
 

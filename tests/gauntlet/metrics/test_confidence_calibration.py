@@ -64,8 +64,7 @@ def test_temperature_of_probabilities_is_that_of_their_logarithms() -> None:
 @pytest.mark.parametrize("classes", [2, 10, 1000])
 def test_probabilities_of_eight_bits_stay_as_they_are(classes: int) -> None:
     logits = 3 * np.random.default_rng(0).normal(size=(200, classes))
-    exact = class_probabilities(logits)
-    rounded = np.float32(np.round(255 * exact) / 255)
+    rounded = np.float32(np.round(255 * class_probabilities(logits)) / 255)
     assert class_probabilities(rounded) is rounded
     assert not are_probabilities(np.abs(logits))
 

@@ -59,8 +59,7 @@ def test_verdict_has_three_answers(lost: int, gained: int, images: int, expected
 
 
 def test_images_to_resolve_do_resolve_and_one_less_does_not() -> None:
-    paired = pair_accuracies(*changed(3, 1, 360))
-    needed = images_to_resolve(paired, 0.01)
+    needed = images_to_resolve(pair_accuracies(*changed(3, 1, 360)), 0.01)
     assert needed > 360
     for images, settled in ((needed, True), (needed - 1, False)):
         low, high = drop_interval(3 * images / 360, images / 360, images)

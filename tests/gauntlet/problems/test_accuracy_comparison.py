@@ -136,8 +136,7 @@ def test_classes_of_positions_are_compared_position_by_position() -> None:
     tokens = RNG.standard_normal((20, 30, 7)).astype(np.float32)
     changed = tokens.copy()
     changed[3, :4] = np.roll(changed[3, :4], 1, axis=-1)
-    golden = Golden({}, {"scores": tokens})
-    comparison = compare_accuracy(golden, CLASSES, {"scores": changed})
+    comparison = compare_accuracy(Golden({}, {"scores": tokens}), CLASSES, {"scores": changed})
     assert comparison.differences == "4 of 600 classes differ"
     assert 0 < comparison.expected_loss.drop < 4 / 600
 

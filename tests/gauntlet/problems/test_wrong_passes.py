@@ -50,8 +50,7 @@ def embedding() -> Linear:
     inputs, truth = digits()
     model = LinearDiscriminantAnalysis(n_components=9, solver="eigen", shrinkage=0.1)
     model.fit(inputs[:TRAINED_ON], truth[:TRAINED_ON])
-    weights = model.scalings_[:, :9]
-    return inputs[TRAINED_ON:], truth[TRAINED_ON:], weights, np.zeros(9)
+    return inputs[TRAINED_ON:], truth[TRAINED_ON:], model.scalings_[:, :9], np.zeros(9)
 
 
 PROBLEMS: dict[Task, Callable[[], Linear]] = {

@@ -20,8 +20,7 @@ from tasks.select.decision import Confirmation, OverNormalized
 
 def plain(page: str) -> str:
     """The page's text without tags, on one line."""
-    body = page[page.index("</style>") :]
-    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+    return " ".join(re.sub(r"<[^>]+>", " ", page[page.index("</style>") :]).split())
 
 
 def test_a_passed_run_tells_who_won_by_how_much_and_how_sure(passed):

@@ -19,8 +19,7 @@ def test_candidates_of_one_stage_are_one_step_and_a_dropped_one_does_not_fail_it
 
 
 def test_a_stage_that_crashed_before_its_report_still_shows(stopped_at_data):
-    crashed = stopped_at_data.replace(stopped_at="train", stages=())
-    first = timeline.timeline(crashed)[0]
+    first = timeline.timeline(stopped_at_data.replace(stopped_at="train", stages=()))[0]
     assert (first.stage, first.state, first.note) == ("train", "failed", "left no report")
 
 

@@ -132,12 +132,10 @@ def policies() -> set[int]:
 @permitted
 def test_every_thread_has_the_policy_for_the_turn_alone() -> None:
     done = Event()
-    thread = Thread(target=done.wait)
-    thread.start()
+    Thread(target=done.wait).start()
     with pytest.raises(ValueError, match="in the turn"), realtime.realtime_turn():
         assert policies() == {os.SCHED_FIFO}
-        late = Thread(target=done.wait)
-        late.start()
+        Thread(target=done.wait).start()
         raise ValueError("in the turn")
     assert policies() == {os.SCHED_OTHER}  # of the thread that began in it, too
     done.set()

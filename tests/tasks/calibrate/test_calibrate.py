@@ -127,8 +127,7 @@ def test_histograms_survive_what_ort_does_not(answer: Callable[..., Answer], tmp
         of_ort(prepared, tmp_path, CalibrationMethod.Entropy, odd)
     # Each histogram is of all images, the last batch included.
     seen = collect_statistics(out, open_calibrator(prepared, tmp_path), ArraySplit({"x": odd}), 100, with_counts=True)
-    histogram = seen.after[100]["x"].histogram
-    assert histogram[0].sum() == odd.size
+    assert seen.after[100]["x"].histogram[0].sum() == odd.size
 
 
 def test_ranges_are_the_same_when_the_memory_allows_one_image_a_call(
@@ -155,8 +154,7 @@ def test_model_too_large_for_one_file_is_calibrated(
     out, report = answer(network(tmp_path / "m.onnx"), images(20), *QUICK)
     monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 1000)  # two gigabytes would say the same, slowly
     large_out, large = answer(network(tmp_path / "m.onnx"), images(20), *QUICK)
-    prepared = large_out.path(large.artifacts["prepared"])
-    assert len(model_file.model_files(prepared)) == 2
+    assert len(model_file.model_files(large_out.path(large.artifacts["prepared"]))) == 2
     assert found(large_out, large) == found(out, report)
     assert not [*large_out.folder.iterdir()]  # the copy with its activations as outputs is gone
 

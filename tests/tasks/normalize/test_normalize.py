@@ -113,8 +113,7 @@ def test_fixed_input_and_its_branch_are_gone_and_golden_data_still_fit(workspace
 
 def test_input_that_the_samples_vary_is_not_fixed(workspace: Workspaces) -> None:
     samples = {"x": floats(9, 1, 16), "sr": np.array([16000] * 6 + [8000] * 3)}
-    brought = Brought(workspace(), sample_rates(), samples)
-    report = brought.normalize(fix_inputs={"sr": 16000})
+    report = Brought(workspace(), sample_rates(), samples).normalize(fix_inputs={"sr": 16000})
     (failure,) = report.failures
     assert (failure.name, failure.value) == ("normalize.fix_inputs", 1)
     assert failure.detail == "3 of 9 real samples have another value than 16000 for 'sr'"
@@ -164,8 +163,7 @@ def raise_an_error(proto: onnx.ModelProto, _: Setting) -> str:
 )
 def test_wrong_step_is_undone_wherever_it_is(workspace: Workspaces, monkeypatch, wrong, reason: str) -> None:
     monkeypatch.setitem(STEPS, "functions", (wrong,))
-    brought = Brought(workspace(), opset_12(), {"x": floats(10, 16)})
-    report = brought.normalize()
+    report = Brought(workspace(), opset_12(), {"x": floats(10, 16)}).normalize()
     step = next(step for step in report.facts.steps if step.step == "functions")
     assert step.outcome == "undone"
     assert reason in step.reason

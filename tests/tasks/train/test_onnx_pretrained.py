@@ -64,8 +64,7 @@ def test_golden_outputs_are_as_the_file_says_where_the_runtime_changes_them(brin
     text = """m (float[n,3,8,8] x) => (float[n,3,5,5] y) <int64[8] pads = {0,0,1,1,0,0,1,1}, float zero = {0.0}>
     { p = Pad(x, pads, zero) y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(p) }"""
     onnx.save(onnx_text.model(text), tmp_path / "padded.onnx")
-    samples = {"x": np.full((20, 3, 8, 8), -1, np.float32)}
-    report, out = bring(tmp_path / "padded.onnx", samples)
+    report, out = bring(tmp_path / "padded.onnx", {"x": np.full((20, 3, 8, 8), -1, np.float32)})
     golden, kept = Golden.load(out.path(report.artifacts["golden"])), out.path(report.artifacts["model"])
     assert golden.real.outputs["y"].max() == 0
     assert batched_inference(open_session(kept), golden.real.inputs).run(3)["y"].max() == -1  # zeros are forgotten

@@ -100,8 +100,7 @@ def test_cifar_is_the_same_when_saved_and_read_and_in_the_other_layout(
 def test_cifar_leaves_out_and_names_the_training_pictures_that_are_in_the_test_set(
     cifar: Write, workspace: Callable[..., Workspace]
 ) -> None:
-    config = Cifar(folder=cifar(copies=4), **SMALL)
-    report = data(config, workspace())
+    report = data(Cifar(folder=cifar(copies=4), **SMALL), workspace())
     report.raise_if_blocked()
     assert report.facts.images["train"] == 86
     (check,) = [check for check in report.checks if not check.passed]
@@ -166,8 +165,7 @@ def test_cifar_is_downloaded_once_when_it_is_wanted(
     with served(cifar()) as address:
         monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/cifar-10-python.tar.gz")
         first = config.load()
-    again = config.load()
-    assert np.array_equal(first.splits["train"].pixels, again.splits["train"].pixels)
+    assert np.array_equal(first.splits["train"].pixels, config.load().splits["train"].pixels)
 
 
 def test_cifar_files_are_what_is_read_when_it_is_unpacked_or_not(cifar: Write) -> None:

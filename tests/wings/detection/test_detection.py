@@ -229,8 +229,7 @@ def test_images_with_the_same_objects_are_counted_by_the_replay() -> None:
     problem = detection()
     found = [problem.predictions_of(encode(rows)) for rows in (boxes, moved)]
     assert found[0] is not None and found[1] is not None
-    same = problem.same(found[0], found[1])
-    assert same.tolist() == [False, False, False, True, True, True]
+    assert problem.same(found[0], found[1]).tolist() == [False, False, False, True, True, True]
 
 
 def test_order_of_suppressed_rows_is_no_noise() -> None:
@@ -267,8 +266,7 @@ def test_prediction_is_in_the_pixels_of_the_image() -> None:
 
 def test_boxes_below_the_shown_score_are_scored_and_not_shown() -> None:
     box = np.array([[[24, 12, 72, 48, 1, 0.2]]], np.float32)
-    predictions = detection().predictions_of(encode(box))
-    assert (predictions[:, :, 4] >= 0).sum() == 1
+    assert (detection().predictions_of(encode(box))[:, :, 4] >= 0).sum() == 1
     assert next(detection().decode(encode(box))).lines() == ["nothing"]
 
 

@@ -44,8 +44,7 @@ def test_form_of_a_detectors_outputs_is_recognized(form: str) -> None:
     assert problem.task == "detection", problem.reason
     assert (problem.decode.kind, problem.decode.transposed) == (form.split()[0], "transposed" in form)
     assert problem.labels == tuple(map(str, range(classes)))
-    detector = problem_of(signature_of(problem, outputs))
-    shown = list(detector.decode(outputs))
+    shown = list(problem_of(signature_of(problem, outputs)).decode(outputs))
     assert len(shown) == SAMPLES
     assert any(prediction.lines() != ["nothing"] for prediction in shown)
 
@@ -67,8 +66,7 @@ def test_score_that_counts_is_one_that_the_samples_reach() -> None:
 
 def test_boxes_in_pixels_of_an_input_of_open_size_are_read() -> None:
     outputs, _ = detectors()["yolov8"]
-    problem = infer_problem({"image": floats(3, *SIZE)}, outputs)
-    signature = signature_of(problem, outputs)
+    signature = signature_of(infer_problem({"image": floats(3, *SIZE)}, outputs), outputs)
     image = signature.inputs[0].replace(shape=("batch", 3, "height", "width"))
     [first, *_] = problem_of(signature.replace(inputs=(image,))).decode(outputs)
     assert first.lines() != ["nothing"]

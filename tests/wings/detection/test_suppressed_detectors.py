@@ -202,8 +202,7 @@ def test_random_samples_prove_no_detector(tmp_path: Path) -> None:
     assert found.notes["problem"].endswith(
         "which random samples do not prove; bring real ones with --data, or name it with --task detection"
     )
-    requested = infer_config(model, None, None, {}, task="detection")
-    config = validated(model, requested.values)
+    config = validated(model, infer_config(model, None, None, {}, task="detection").values)
     signature = config.data.load().signature
     assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
 

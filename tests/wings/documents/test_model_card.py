@@ -144,8 +144,7 @@ def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:
     bare = run_report(MODEL)
     assert math.isnan(bare.candidates[0].accuracy or math.nan)
     signature = Signature(task="arrays", inputs=(IMAGE,), outputs=(SCORES,))
-    text = model_card(contract(signature=signature, temperature=None), bare)
-    metadata, body = parts(text)
+    metadata, body = parts(model_card(contract(signature=signature, temperature=None), bare))
     assert "model-index" not in metadata
     assert "The data has no labels" in body
     assert 'outputs = predictor.run({"input": samples})' in body

@@ -68,8 +68,7 @@ def test_point_is_that_of_the_batch_size_that_decided(run):
 
 @pytest.mark.parametrize("names", [(), ("fp32",)])
 def test_nothing_is_drawn_of_fewer_than_two_candidates(run, names: tuple[str, ...]):
-    report = run(*(candidate(name, 1, 1, 0.9) for name in names))
-    assert pareto_plot.draw(report) is None
+    assert pareto_plot.draw(run(*(candidate(name, 1, 1, 0.9) for name in names))) is None
 
 
 def test_page_shows_the_chart_and_marks_the_winner(passed: RunReport):

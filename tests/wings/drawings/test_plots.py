@@ -123,8 +123,7 @@ def test_page_says_who_was_faster_when_a_candidate_left_the_race_early(passed) -
 
 
 def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
-    entry = report.stage("evaluate")
-    found = entry.facts
+    found = report.stage("evaluate").facts
     return ConfidenceCalibration.model_validate(found["calibration"]), Ranking.model_validate(found["ranking"])
 
 

@@ -249,8 +249,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     assert "ConvInteger" in why["dynamic-u8"]
     assert " nodes (" in why["wavy"]
     assert why["fp32"] == ""
-    plain = choose(chosen, race)[0]
-    assert CAUSE_SEPARATOR not in plain.decision("wavy").reason
+    assert CAUSE_SEPARATOR not in choose(chosen, race)[0].decision("wavy").reason
     # One that is proven faster, and not by enough, is told why; one that is fast enough needs no reason.
     assert told(with_speed(race, "wavy", low=1.02, high=1.06), kept)[1]["wavy"]
     fast, why = told(with_speed(race, "wavy", low=1.5, high=1.6), kept)

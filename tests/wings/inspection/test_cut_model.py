@@ -43,8 +43,7 @@ def test_outputs_are_what_the_whole_computes_there(tmp_path: Path) -> None:
     assert found.inputs == {"x": "float[n, 4]"}
     assert found.outputs == {"b": "float[n, 4]"}
     assert not found.not_compared
-    session = open_session(found.output)
-    (values,) = session.run(None, {"x": np.float32([[1, 0, 0, -1]])})
+    (values,) = open_session(found.output).run(None, {"x": np.float32([[1, 0, 0, -1]])})
     assert values.tolist() == [[0, 0, 0, 0]]
     assert [tensor.name for tensor in onnx.load(found.output).graph.initializer] == ["w"]
 

@@ -109,7 +109,7 @@ class ObjectStore(Store):
         """
         place = self.root / artifact.path
         if not (place.is_file() and _state(place) in _intact):
-            if not self._is_intact_here(artifact):
+            if not self.is_intact_here(artifact):
                 if place.exists():
                     log.warning("%s is damaged; fetching it again from %s", place, self.address)
                 self._fetch(artifact)

@@ -21,10 +21,7 @@ PATIENCE_S = 300.0
 PAUSE_S = 1.0
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
 PERMANENT = (
-    (
-        r"NoSuchBucket|ContainerNotFound|bucket does not exist",
-        "no such bucket. Fix: create it, or correct {0}",
-    ),
+    (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "no such bucket. Fix: create it, or correct {0}"),
     (
         r"HTTP error: builder error",
         f"the address of the server is not allowed. Fix: https://, or {'=true or '.join(ALLOW_HTTP)}=true",

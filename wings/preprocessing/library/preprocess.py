@@ -52,12 +52,7 @@ class PreprocessFacts(Facts):
 
 
 def preprocess(
-    limits: Tolerances,
-    workspace: Workspace,
-    *,
-    model: Artifact,
-    golden: Artifact,
-    test: Artifact,
+    limits: Tolerances, workspace: Workspace, *, model: Artifact, golden: Artifact, test: Artifact
 ) -> Report[PreprocessFacts]:
     """Build the model that takes images, and prove that it computes what the model behind the preprocessing does.
 

@@ -153,8 +153,7 @@ def test_pruning_goes_on_and_ends_at_the_same_weights_when_it_was_interrupted(
             if unit == "epoch":
                 epochs.append(done)
 
-    resumed = pruned(Told(half.store, half.folder), **config)
-    assert resumed.artifacts == whole.artifacts
+    assert pruned(Told(half.store, half.folder), **config).artifacts == whole.artifacts
     assert epochs == [2]  # the first was not done again
     assert pruned(**config, training=TorchLoopConfig(seed=1)).artifacts["network"] != whole.artifacts["network"]
 

@@ -32,8 +32,7 @@ def answer(tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
 
 
 def sound(x: np.ndarray = X) -> dict[str, np.ndarray]:
-    session = open_session(faulty_models.cnn().SerializeToString())
-    return {"y": session.run(None, {"x": x})[0]}
+    return {"y": open_session(faulty_models.cnn().SerializeToString()).run(None, {"x": x})[0]}
 
 
 def sound_after(mended: tuple[FixResult, Diagnosis | None]) -> FixResult:
@@ -220,8 +219,7 @@ def test_steps_that_succeed_are_kept_beside_one_that_does_not(mend: Mend, tmp_pa
 def test_model_may_be_fixed_in_place(apart: None, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(faulty_models.frozen_batch(), path)
-    mending = fix(path, path, CallerHints(), diagnose(path))
-    assert mending.output == str(path)
+    assert fix(path, path, CallerHints(), diagnose(path)).output == str(path)
     assert diagnose(path).findings == ()
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 

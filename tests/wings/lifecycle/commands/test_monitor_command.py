@@ -94,8 +94,7 @@ def test_change_after_an_acquitted_one_is_an_alarm_again(bundle: Path, log: Path
     log_requests(log, bundle, images(4, 300, (0.0, 0.2)), name="dark")
     code, found = look(capsys, bundle, log, *AS_THEY_COME)
     assert (code, found.verdict) == (1, "cannot tell")
-    since = int(found.reason.split("sample ")[1].split(":")[0])
-    assert 950 < since < 1050
+    assert 950 < int(found.reason.split("sample ")[1].split(":")[0]) < 1050
     log_requests(log, bundle, images(5, 400, (0.0, 0.2)), name="dark, too", wrong=[False] * 400)
     assert look(capsys, bundle, log, *AS_THEY_COME)[1].verdict == "harmless"
 

@@ -62,8 +62,7 @@ def drawn(found: History) -> str:
 
 def test_history_fits_80_columns_and_names_every_outcome(ledger: Ledger) -> None:
     text = drawn(History("digits", ledger.entries(), aliases={"champion": A}))
-    table = text.splitlines()
-    assert max(map(len, table)) <= 80
+    assert max(map(len, text.splitlines())) <= 80
     for word in ("done", "refused", "interrupted", "promote.max_slowdown", "champion: version 1", "chain is intact"):
         assert word in " ".join(text.split())
 

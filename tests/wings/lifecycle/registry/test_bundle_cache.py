@@ -57,8 +57,7 @@ def test_note_that_mlflow_adds_when_it_loads_the_version_is_no_damage(home: Home
     run("run-1")
     challenge(home, "run-1")
     (stored_model(home).parent / "registered_model_meta").write_text("model_name: digits")
-    found = resolve(home, "models:/digits@challenger")
-    assert list(Bundle.open(found.folder).damage()) == []
+    assert list(Bundle.open(resolve(home, "models:/digits@challenger").folder).damage()) == []
 
 
 @pytest.mark.parametrize(

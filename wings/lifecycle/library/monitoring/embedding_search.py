@@ -38,8 +38,7 @@ def find_embedding(proto: onnx.ModelProto, primary_output: str) -> EmbeddingOutp
     if not layers:
         raise NoEmbedding(f"no convolution or matrix product with weights is before the output '{primary_output}'")
     places = {node.output[0]: place for place, node in enumerate(graph.node) if node.output}
-    last = max(layers, key=lambda node: places[node.output[0]])
-    return _embedding_of(last, made_by, inferred_shapes(proto))
+    return _embedding_of(max(layers, key=lambda node: places[node.output[0]]), made_by, inferred_shapes(proto))
 
 
 def _fixed_tensors(graph: onnx.GraphProto) -> set[str]:

@@ -112,8 +112,7 @@ class MonitoringReference:
                 arrays = dict(file)
             embedding = EmbeddingReference.load(arrays) if "embedding/output" in arrays else None
             absent = "" if embedding else str(arrays.get("no_embedding", UNKNOWN))
-            names = tuple(arrays["names"].tolist())
-            return cls(names, arrays["features"], arrays.get("wrong"), embedding, absent)
+            return cls(tuple(arrays["names"].tolist()), arrays["features"], arrays.get("wrong"), embedding, absent)
         except NPZ_ERRORS as error:
             raise ConfigError(f"{path}: it cannot be read: {error}. Fix: copy the bundle again") from error
 

@@ -158,8 +158,7 @@ def gain_of(
     """
     if requests.truth is None:
         raise ConfigError(f"{requests.source}: a gain can only be proven on labeled requests. Fix: add labels")
-    pair = _prepared(champion, challenger, requests, folder)
-    return _quality_drop(pair, requests, folder, limits).change
+    return _quality_drop(_prepared(champion, challenger, requests, folder), requests, folder, limits).change
 
 
 def _prepared(

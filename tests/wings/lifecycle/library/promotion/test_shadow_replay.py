@@ -112,8 +112,7 @@ def test_latency_has_three_verdicts(same: ReplayFacts, low: float, high: float, 
 
 
 def test_outputs_without_a_meaning_agree_up_to_little_noise() -> None:
-    rng = np.random.default_rng(0)
-    before = {"y": rng.standard_normal((5, 100)), "n": np.arange(5)}
+    before = {"y": np.random.default_rng(0).standard_normal((5, 100)), "n": np.arange(5)}
     after = {"y": before["y"].copy(), "n": np.array([0, 1, 2, 3, 9])}
     after["y"][:2] += [[0.01], [1.0]]
     after["y"][2, 0] = np.nan
