@@ -3,11 +3,7 @@
 from flows.cli.argument_types import port
 from flows.cli.commands import SERVERS, Commands, adder
 
-USES = {
-    "up": (SERVERS, "gauntlet up"),
-    "status": (SERVERS, "gauntlet status"),
-    "down": (SERVERS, "gauntlet down"),
-}
+USES = {"up": (SERVERS, "gauntlet up"), "status": (SERVERS, "gauntlet status"), "down": (SERVERS, "gauntlet down")}
 
 
 def add_commands(commands: Commands) -> None:

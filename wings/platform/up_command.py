@@ -60,7 +60,7 @@ def start_platform(options: argparse.Namespace) -> int:
         console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
     state = _wait_until_ready(home, supervisor, console)
     addresses = {part.name: part.address for part in state.parts}
-    if runs and settings.wings:
+    if runs:
         _use_prefect(home, addresses["prefect"])
         deploy_again(home, settings)
     _print_addresses(console, addresses, password_hint(home))
@@ -93,7 +93,7 @@ def show_status(options: argparse.Namespace) -> int:
     else:
         Console().print(_table(state))
         Console().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
-        for line in (line for _, line in notes if line):
+        for line in (*map(escape, _problems(state)), *(line for _, line in notes if line)):
             Console().print(line, highlight=False, soft_wrap=True)
         if not alive:
             Console().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)
@@ -156,9 +156,11 @@ def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Co
     state, announced = read_state(home), set[str]()
     while time.monotonic() < deadline:
         state = read_state(home)
-        for name in [part.name for part in state.parts if part.ready and part.name not in announced] if state else ():
-            console.print(f"  {escape(name)} is ready", highlight=False)
-            announced.add(name)
+        for part in state.parts if state else ():
+            line = f"{part.name} is ready" if part.ready else part.error and f"{part.name}: {part.error}"
+            if line and line not in announced:
+                console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+                announced.add(line)
         if state is not None and state.is_ready:
             return state
         if supervisor is not None and not is_alive(supervisor) and not _supervised(home):  # by another `up`
@@ -186,7 +188,7 @@ def _table(state: PlatformState) -> Table:
 
 def _word(part: PartState) -> str:
     if not part.ready:
-        return part.error or "starting"
+        return "failed" if part.error else "starting"
     if part.serves and not responds(f"{part.address}/v2/health/ready"):
         return "waits for a model"
     return "ready" if part.process else "done" if part.pid is None else "ended"

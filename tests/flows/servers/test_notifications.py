@@ -90,10 +90,3 @@ def test_failures_of_a_deployment_are_told_once_an_hour_and_successes_never(
 
     removed = set_up(prefect_server, "")
     assert "automation notify-of-failures: removed" in removed.stdout
-
-
-def test_unknown_block_is_refused(prefect_server: str) -> None:
-    done = set_up(prefect_server, "slack-webhook/nobody")
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'")
