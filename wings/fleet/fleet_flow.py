@@ -127,10 +127,7 @@ def result_of(model: str, report: RunReport, error: PipelineError | None) -> Fle
 
 
 def run_processes(
-    waiting: list[str],
-    start: Callable[[str], BaseProcess],
-    finish: Callable[[str, BaseProcess], None],
-    workers: int,
+    waiting: list[str], start: Callable[[str], BaseProcess], finish: Callable[[str, BaseProcess], None], workers: int
 ) -> None:
     """Start a process for each name, so many at a time; when this one is interrupted, none is left behind."""
     queue, running = deque(waiting), dict[str, BaseProcess]()

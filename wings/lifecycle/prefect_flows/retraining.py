@@ -153,8 +153,7 @@ def _challenger_config(
     """Return the champion's configuration with further samples, recorded where the model is registered."""
     uri = without_password(registry_of(home, champion.name).uri)
     return config.replace(
-        extra_samples=(*config.extra_samples, record.train.resolve()),
-        tracking=config.tracking.replace(uri=uri),
+        extra_samples=(*config.extra_samples, record.train.resolve()), tracking=config.tracking.replace(uri=uri)
     )
 
 

@@ -15,11 +15,7 @@ from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.target_examiner import ModelOnTarget, Status, TargetExaminer
 from gauntlet.targets import Target, trusting
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.benchmark.other_targets import (
-    aa_checks,
-    missing_targets_check,
-    race_on_target,
-)
+from tasks.benchmark.other_targets import aa_checks, missing_targets_check, race_on_target
 from tasks.benchmark.setup import prepare
 
 
@@ -84,11 +80,7 @@ class RemoteFacts(Facts):
 
 
 def remote(
-    config: BenchmarkConfig,
-    workspace: Workspace,
-    *,
-    races: tuple[RemoteRace, ...],
-    rows: Mapping[str, Artifact],
+    config: BenchmarkConfig, workspace: Workspace, *, races: tuple[RemoteRace, ...], rows: Mapping[str, Artifact]
 ) -> Report[RemoteFacts]:
     """Judge the races that other machines have run: their controls, and what is missing.
 
