@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,15 @@ def sign_in(page: "Page", home: Home) -> None:
     field = page.get_by_placeholder("admin:pass")
     field.fill(password_file(home).read_text().strip())
     field.press("Enter")
+
+
+def until(ready: Callable[[], Any], seconds: float = 600) -> Any:
+    """Wait for a result that is true."""
+    deadline = time.monotonic() + seconds
+    while not (result := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return result
 
 
 def sets(*settings: str) -> list[str]:

@@ -31,6 +31,7 @@ class WatchState(Frozen):
 
     name: str
     every_s: float
+    paused: bool = False
     looked_at: str | None = None
     """When the last look ended; ISO 8601, UTC."""
     outcome: str = ""
@@ -79,7 +80,8 @@ def read_watch() -> WatchState | None:
             state=FlowRunFilterState(type=StateTypes(any_=ENDED)),
         )
         runs = client.read_flow_runs(flow_run_filter=ended, sort=FlowRunSort.END_TIME_DESC, limit=1)
-    known = {"name": schedule.parameters["source"], "every_s": schedule.schedule.interval.total_seconds()}
+    known = {"name": watch.parameters["source"], "every_s": schedule.schedule.interval.total_seconds()}
+    known["paused"] = watch.paused or not schedule.active
     for run in runs:
         assert run.state is not None
         looked_at = run.end_time and run.end_time.isoformat(timespec="seconds")

@@ -119,4 +119,5 @@ def status(serves: str) -> tuple[JsonObject, str]:
     if watch is None:
         return {"watch": None}, ""
     looked = f"last look {watch.looked_at}: {watch.outcome}: {watch.message}" if watch.looked_at else "no look yet"
-    return {"watch": watch.model_dump()}, f"Watch of {plain(watch.name)}: every {watch.every_s:g} s; {plain(looked)}"
+    when = "paused" if watch.paused else f"every {watch.every_s:g} s"
+    return {"watch": watch.model_dump()}, f"Watch of {plain(watch.name)}: {when}; {plain(looked)}"

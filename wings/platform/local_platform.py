@@ -37,6 +37,7 @@ WORKERS = {"worker": "default"}
 """Name of a worker -> the work queue that it serves."""
 PROJECT = Path(__file__).parents[2]
 """The checkout: Prefect's deployments and the automation are files of it."""
+AUTOMATIONS = str(PROJECT / "docker" / "automations.py")
 
 
 class PlatformWing(Protocol):
@@ -122,13 +123,15 @@ def deploy(home: Home, settings: PlatformSettings) -> None:
     _run(home, [*prefect, "work-pool", "create", POOL, "--type", "process", "--overwrite"])
     for file in (PROJECT / "prefect.yaml", *sorted(PROJECT.glob("wings/*/prefect.yaml"))):
         _run(home, [*prefect, "--no-prompt", "deploy", "--all", "--prefect-file", str(file.relative_to(PROJECT))])
-    _run(home, [str(PROJECT / "docker" / "automations.py")])
+    _run(home, [AUTOMATIONS])
     for name, wing in platform_wings().items():
         _run(home, wing.after_deployment(settings.wings.get(name)))
 
 
 def deploy_again(home: Home, settings: PlatformSettings) -> None:
-    """Fill in the deployments of a platform that runs, for what was asked of wings now."""
+    """Fill in the deployments of a platform that runs, and its notifications, for what was asked now."""
+    if os.environ.get("GAUNTLET_NOTIFY"):
+        _run(home, [AUTOMATIONS])
     for name, wing_settings in settings.wings.items():
         _run(home, platform_wings()[name].after_deployment(wing_settings))
 
@@ -138,7 +141,8 @@ def _run(home: Home, arguments: list[str]) -> None:
     with log.open("ab") as output:
         done = subprocess.run([sys.executable, *arguments], cwd=PROJECT, stdout=output, stderr=output, check=False)
     if done.returncode:
-        raise StageError(f"{' '.join(arguments)} ended with exit code {done.returncode}; see {log}")
+        reason = next(filter(str.strip, reversed(log.read_text(errors="replace").splitlines())), "no message")
+        raise StageError(f"{' '.join(arguments)} ended with exit code {done.returncode}: {reason}; see {log}")
 
 
 def start_worker(home: Home, name: str, queue: str) -> psutil.Popen:

@@ -61,7 +61,7 @@ def start_platform(options: argparse.Namespace) -> int:
         console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
     state = _wait_until_ready(home, supervisor, console)
     addresses = {part.name: part.address for part in state.parts}
-    if runs and settings.wings:
+    if runs:
         _use_prefect(home, addresses["prefect"])
         deploy_again(home, settings)
     _print_addresses(console, addresses, password_hint(home))
@@ -94,9 +94,7 @@ def show_status(options: argparse.Namespace) -> int:
     else:
         Console().print(_table(state))
         Console().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
-        names = [part.name for part in state.parts if part.error or (part.pid is not None and part.process is None)]
-        dead = [f"{name}: see {home.root / LOGS.get(name, f'platform/{name}.log')}" for name in names]
-        for line in (*dead, *(line for _, line in notes if line)):
+        for line in (*map(escape, _problems(home, state)), *(line for _, line in notes if line)):
             Console().print(line, highlight=False, soft_wrap=True)
         if not alive:
             Console().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)
@@ -159,22 +157,27 @@ def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Co
     state, announced = read_state(home), set[str]()
     while time.monotonic() < deadline:
         state = read_state(home)
-        for name in [part.name for part in state.parts if part.ready and part.name not in announced] if state else ():
-            console.print(f"  {escape(name)} is ready", highlight=False)
-            announced.add(name)
+        for part in state.parts if state else ():
+            line = f"{part.name} is ready" if part.ready else part.error and f"{part.name}: {part.error}"
+            if line and line not in announced:
+                console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+                announced.add(line)
         if state is not None and state.is_ready:
             return state
         if supervisor is not None and not is_alive(supervisor) and not _supervised(home):  # by another `up`
             raise StageError(f"the supervisor has ended; see {log}")
         time.sleep(POLL_S)
-    errors = "; ".join(_problems(state)) if state else f"see {log}"
+    errors = "; ".join(_problems(home, state)) if state else f"see {log}"
     raise StageError(f"not ready after {READY_TIMEOUT_S:g} s: {errors}")
 
 
-def _problems(state: PlatformState) -> Iterator[str]:
+def _problems(home: Home, state: PlatformState) -> Iterator[str]:
     for part in state.parts:
+        log = home.root / LOGS.get(part.name, f"platform/{part.name}.log")
         if not part.ready:
-            yield f"{part.name}: {part.error or 'is still starting'}"
+            yield f"{part.name}: {part.error or f'is still starting; see {log}'}"
+        elif part.pid is not None and part.process is None:
+            yield f"{part.name}: it has ended; see {log}"
 
 
 def _table(state: PlatformState) -> Table:
@@ -189,7 +192,7 @@ def _table(state: PlatformState) -> Table:
 
 def _word(part: PartState) -> str:
     if not part.ready:
-        return part.error or "starting"
+        return "failed" if part.error else "starting"
     if part.serves and not responds(f"{part.address}/v2/health/ready"):
         return "waits for a model"
     return "ready" if part.process else "done" if part.pid is None else "ended"

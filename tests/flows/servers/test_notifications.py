@@ -89,10 +89,3 @@ def test_failures_of_a_deployment_are_told_once_an_hour_and_successes_never(
     assert messages.empty()
 
     assert "automation notify-of-failures: removed" in set_up(prefect_server, "").stdout
-
-
-def test_unknown_block_is_refused(prefect_server: str) -> None:
-    done = set_up(prefect_server, "slack-webhook/nobody")
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'")

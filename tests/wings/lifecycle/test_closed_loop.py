@@ -1,12 +1,11 @@
 """The deployments around a served champion: filled in and scheduled once, however often `gauntlet up` is called."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
+from harness import until
 from monitored_bundles import harmful
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
@@ -16,7 +15,7 @@ from flows.record.home import Home
 from flows.servers.local_servers import stop
 from wings.lifecycle.closed_loop import SLUG, WATCH, WatchState, close_loop, read_watch
 from wings.lifecycle.prefect_flows.alarm_event import emit_alarm
-from wings.lifecycle.served_champion import ServedChampion, logged_requests
+from wings.lifecycle.served_champion import ServedChampion, logged_requests, status
 from wings.platform.local_platform import PlatformSettings, deploy, start_worker, workers_online
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -39,14 +38,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 def deploy_all(home: Home, served: ServedChampion | None = None) -> None:
     wings = {"lifecycle": served.model_dump()} if served else {}
     deploy(home, PlatformSettings(prefect_port=1, mlflow_port=1, wings=wings))
-
-
-def until(ready: Callable[[], Any], seconds: float = 400) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := ready()):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-    return result
 
 
 def test_watch_is_scheduled_once_and_other_settings_stay(client: SyncPrefectClient, home: Home) -> None:
@@ -75,6 +66,18 @@ def test_watch_is_scheduled_once_and_other_settings_stay(client: SyncPrefectClie
     assert [one.slug for one in client.read_deployment_by_name(WATCH).schedules] == ["mine"]
     assert read_watch() is None
     client.delete_deployment_schedule(watch.id, schedules["mine"].id)
+
+
+def test_paused_schedule_is_named_and_stays_paused(client: SyncPrefectClient, home: Home) -> None:
+    deploy_all(home, ServedChampion(name="digits", port=1))
+    watch, nightly = (client.read_deployment_by_name(name) for name in (WATCH, "gauntlet/nightly"))
+    for deployment in (watch, nightly):
+        client.update_deployment_schedule(deployment.id, deployment.schedules[0].id, active=False)
+    assert "Watch of digits: paused; no look yet" in status("digits")[1]
+    deploy_all(home)
+    [schedule] = client.read_deployment_by_name("gauntlet/nightly").schedules
+    client.update_deployment_schedule(nightly.id, schedule.id, active=True)
+    assert not schedule.active
 
 
 def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefectClient, home: Home) -> None:

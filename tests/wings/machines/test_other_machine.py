@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from harness import GAUNTLET, latest_report
+from harness import GAUNTLET, latest_report, until
 from mlflow import MlflowClient
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
@@ -32,16 +31,7 @@ from wings.machines.library.machines_section import machines
 from wings.machines.pools import deploy_race, find_or_create, why_absent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-WAIT_S = 240
 FAST = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "5"}
-
-
-def until(ready: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := ready()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return found
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """`gauntlet up` as a person uses it: start it, click Run, look at the result, lose a part, stop it."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from free_ports import free_port
-from harness import HIDDEN, command, prefect_account, quick_config, sign_in
+from harness import HIDDEN, command, prefect_account, quick_config, sign_in, until
 from playwright.sync_api import Browser
 
 from flows.record.home import Home
@@ -29,13 +28,6 @@ def gauntlet(folder: Path, *words: str) -> str:
 
 def parts(folder: Path) -> dict[str, dict[str, Any]]:
     return {part["name"]: part for part in json.loads(command(folder, "status", "--json", **HIDDEN).stdout)["parts"]}
-
-
-def until(ready: Callable[[], object], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(1)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import harness
 import psutil
 import pytest
 from harness import called
@@ -30,14 +32,8 @@ def refusing() -> psutil.Process:
     raise StageError("port 1 is taken")
 
 
-def until(home: Home, ready: Callable[[PlatformState], bool]) -> PlatformState:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        state = read_state(home)
-        if state is not None and ready(state):
-            return state
-        time.sleep(0.05)
-    raise AssertionError(read_state(home))
+def until(home: Home, ready: Callable[[PlatformState], bool]) -> Any:
+    return harness.until(lambda: (state := read_state(home)) and ready(state) and state, 300)
 
 
 @pytest.fixture
@@ -51,10 +47,8 @@ def test_part_that_is_killed_comes_back_and_all_are_stopped_at_the_end(home: Hom
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     first = until(home, lambda state: state.is_ready)
-    assert [(part.name, part.restarts, part.process is None) for part in first.parts] == [
-        ("server", 0, False),
-        ("once", 0, True),
-    ]
+    known = [(part.name, part.restarts, part.process is None) for part in first.parts]
+    assert known == [("server", 0, False), ("once", 0, True)]
     killed = first.parts[0].process
     killed.kill()
     second = until(home, lambda state: state.is_ready and state.parts[0].restarts == 1)

@@ -1,41 +1,60 @@
 """`gauntlet up` names each part when it is ready, because all of them together take a minute."""
 
-import argparse
 import io
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psutil
 import pytest
+from harness import HIDDEN, called, command
 from rich.console import Console
 
 from flows.record.home import Home
 from flows.record.locks import locked
+from flows.servers.password import CLIENT
 from gauntlet.core.errors import StageError
 from wings.platform.supervisor import PartState, PlatformState, state_file, supervisor_lock
-from wings.platform.up_command import _wait_until_ready, show_status
+from wings.platform.up_command import _wait_until_ready
 
 
-def test_each_part_is_named_when_it_is_ready(tmp_path: Path) -> None:
-    home, shown = Home(tmp_path), io.StringIO()
-    parts = tuple(PartState(name=name, ready=True) for name in ("prefect", "mlflow"))
+def running(folder: Path, *parts: PartState) -> Home:
+    """Return the home of a platform with these parts."""
+    home = Home(folder / ".gauntlet")
     state_file(home).parent.mkdir(parents=True)
     state_file(home).write_text(PlatformState(supervisor=PartState(name="supervisor"), parts=parts).model_dump_json())
-    assert _wait_until_ready(home, None, Console(file=shown)).parts == parts
-    assert shown.getvalue() == "  prefect is ready\n  mlflow is ready\n"
+    return home
 
 
-def test_status_names_the_logs_of_what_has_ended(tmp_path: Path, monkeypatch, capsys) -> None:
-    home, stopped = Home(tmp_path), psutil.Popen([sys.executable, "-c", ""])
-    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
-    parts = (PartState(name="mlflow", pid=stopped.pid, ready=True), PartState(name="worker", error="ended"))
+def test_failed_part_is_named_at_once_and_whole_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = PartState(name="mlflow", ready=True, address="http://127.0.0.1:45678", restarts=3)
+    error = f"automations.py ended with exit code 2: there is no block; see {'/long/path' * 9}"
+    home, shown = running(tmp_path, server, PartState(name="deployments", error=error)), io.StringIO()
+    monkeypatch.setattr("wings.platform.up_command.READY_TIMEOUT_S", 1)
+    with locked(supervisor_lock(home)), pytest.raises(StageError):
+        _wait_until_ready(home, None, Console(file=shown, width=80))
+    assert shown.getvalue() == f"  mlflow is ready\n  deployments: {error}\n"
+    status = called(tmp_path, "status", COLUMNS="80").stdout
+    assert (f"deployments: {error}\n" in status, server.address in status) == (True, True)
+
+
+@pytest.mark.slow
+def test_up_beside_what_runs_changes_who_is_told(tmp_path: Path, prefect_server: str) -> None:
+    addresses = {"prefect": prefect_server.removesuffix("/api"), "mlflow": "http://127.0.0.1:9"}
+    home = running(tmp_path, *(PartState(name=name, ready=True, address=url) for name, url in addresses.items()))
+    with locked(supervisor_lock(home)):
+        environment = {**HIDDEN, CLIENT: os.environ[CLIENT], "GAUNTLET_NOTIFY": "slack-webhook/nobody"}
+        done = command(tmp_path, "up", **environment)
+    assert done.returncode == 3
+    assert "exit code 2: GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'" in done.stderr
+
+
+def test_status_names_the_log_of_what_has_ended(tmp_path: Path) -> None:
+    stopped = psutil.Popen([sys.executable, "-c", ""])
     stopped.wait()
-    state_file(home).parent.mkdir(parents=True)
-    state_file(home).write_text(PlatformState(supervisor=parts[0], parts=parts).model_dump_json())
-    assert show_status(argparse.Namespace(json=False)) == 1
-    printed = capsys.readouterr().out
-    assert f"mlflow: see {tmp_path}/mlflow-server.log\nworker: see {tmp_path}/platform/worker.log\n" in printed
+    home = running(tmp_path, PartState(name="mlflow", pid=stopped.pid, ready=True))
+    assert f"mlflow: it has ended; see {home.root}/mlflow-server.log\n" in called(tmp_path, "status").stdout
 
 
 def test_of_two_at_once_the_second_waits_for_what_the_first_starts(tmp_path: Path) -> None:

@@ -4,13 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import QUICK, command, journal, sets
+from harness import QUICK, command, journal, sets, until
 from mlflow import MlflowClient
 from server_process import json_request, serving
 
@@ -68,13 +66,6 @@ def ask_and_label(folder: Path, count: int, log: Path) -> None:
         told = server.post(f"/v2/models/{NAME}/feedback", {"feedback": feedback})
         assert told.status == 202, told.body
         assert server.stop() == 0  # what is queued is written
-
-
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def accuracy(home: Home) -> float:

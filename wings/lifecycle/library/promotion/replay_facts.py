@@ -11,7 +11,7 @@ from gauntlet.metrics.class_drops import ClassDrop
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from wings.lifecycle.library.promotion.quality import drop_verdict
 
-UNRESOLVED_FIX = "or accept what is not resolved with --unresolved accept"
+UNRESOLVED_FIX = ", or accept what is not resolved with --unresolved accept"
 
 
 class ReplayLimits(Frozen):
@@ -111,9 +111,9 @@ def _quality_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
     fix = "train or quantize it better"
     if facts.quality == "not resolved":
         needed = facts.requests_to_resolve
-        more = f"replay about {needed} requests (--requests)" if needed else "no number of requests is likely to do"
-        fix = f"{more}, {UNRESOLVED_FIX}"
+        fix = f"replay about {needed} requests (--requests)" if needed else "no number of requests is likely to do"
     limit = quality_limit(limits, labeled=facts.labeled)
+    fix += _or_accept(facts.quality, change.drop, limit, limits)
     severity = _severity(facts.quality, change.drop, limit, limits)
     return Check.of(f"promote.{kind}", change.high, "<=", limit, detail, fix, severity=severity)
 
@@ -151,13 +151,18 @@ def _latency_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
     detail += f", {facts.timed_requests} timed requests in {facts.rounds} rounds"
     fix = "make it faster, or raise --max-slowdown"
     if facts.latency == "not resolved":
-        more = (
-            f"use --rounds {facts.rounds + facts.more_rounds}" if facts.more_rounds else "measure on a quieter machine"
-        )
-        fix = f"{more}, {UNRESOLVED_FIX}"
+        rounds = f"use --rounds {facts.rounds + facts.more_rounds}"
+        fix = rounds if facts.more_rounds else "measure on a quieter machine"
+    fix += _or_accept(facts.latency, facts.slowdown, limits.max_slowdown, limits)
     severity = _severity(facts.latency, facts.slowdown, limits.max_slowdown, limits)
     value = facts.slowdown_high if math.isfinite(facts.slowdown_high) else None
     return Check.of("promote.max_slowdown", value, "<=", limits.max_slowdown, detail, fix, severity=severity)
+
+
+def _or_accept(verdict: LossVerdict, measured: float, limit: float, limits: ReplayLimits) -> str:
+    accepting = limits.replace(unresolved="accept")
+    helps = limits != accepting and _severity(verdict, measured, limit, accepting) == "warning"
+    return UNRESOLVED_FIX if helps else ""
 
 
 def _severity(verdict: LossVerdict, measured: float, limit: float, limits: ReplayLimits) -> Literal["error", "warning"]:
