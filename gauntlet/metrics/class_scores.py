@@ -77,7 +77,7 @@ def fitting_order(truth: Array, predicted: Array, labels: Sequence[str]) -> list
     from scipy.optimize import linear_sum_assignment
 
     count, pairs = len(labels), np.stack([truth, predicted]).astype(np.int64)
-    actual, guess = pairs[:, (pairs[1] >= 0) & (pairs[1] < count)]
+    actual, guess = pairs[:, ((pairs >= 0) & (pairs < count)).all(axis=0)]
     half = np.random.default_rng(0).random(len(actual)) < 0.5
     cells = np.bincount(guess[half] * count + actual[half], minlength=count**2).reshape(count, count)
     order = linear_sum_assignment(cells + np.eye(count) / 2, maximize=True)[1]
