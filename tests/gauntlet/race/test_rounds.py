@@ -29,7 +29,8 @@ NAMES = ("fp32", "victim", "other")
 
 def workers() -> list[psutil.Process]:
     """Return the running workers, in the order of their start."""
-    found = [p for p in psutil.Process().children() if "gauntlet.runtime.worker" in " ".join(p.cmdline())]
+    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]  # of other tests' pools
+    found = [p for p in alive if "gauntlet.runtime.worker" in " ".join(p.cmdline())]
     return sorted(found, key=lambda p: (p.create_time(), p.pid))
 
 
