@@ -1,5 +1,7 @@
 """Models of the frameworks as they are saved: inferred, exported, and proven equal to their source."""
 
+import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from framework_models import CLASSES, MADE, SIZE, Brought
 from configs.brought_model import InferredConfig, infer_config, is_model
 from configs.loader import validated
 from configs.schema import PipelineConfig
+from flows.cli.run import MODEL_OPTIONS
+from flows.cli.validate import print_plan
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
@@ -243,3 +247,12 @@ def test_export_of_a_program_is_the_one_that_can_read_it(tmp_path: Path) -> None
         validated(tmp_path, values)
     with pytest.raises(ConfigError, match="prune supports networks of"):
         validated(tmp_path, {"train": values["train"], "prune": [{"kind": "structured"}]})
+
+
+def test_factory_that_does_not_exist_is_refused_without_a_run(tmp_path: Path) -> None:
+    (tmp_path / "empty_nets.py").write_text("")
+    train = {"kind": "torch-model", "factory": "empty_nets:build", "code_folder": str(tmp_path), "weights": "w.pt"}
+    (tmp_path / "c.yaml").write_text(json.dumps({"name": "x", "data": {"kind": "digits"}, "train": train}))
+    options = argparse.Namespace(**dict.fromkeys(MODEL_OPTIONS), config=str(tmp_path / "c.yaml"), set=[])
+    with pytest.raises(ConfigError, match=r"c\.yaml: train: empty_nets:build: empty_nets has no function 'build'"):
+        print_plan(options)

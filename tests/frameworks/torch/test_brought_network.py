@@ -1,7 +1,5 @@
 """A network that was trained elsewhere: taken as it is, or refused with one sentence."""
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +11,11 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch_networks import SIGNATURE, SOUND, bring, splits, write_network
 
-from flows.cli.run import MODEL_OPTIONS
-from flows.cli.validate import print_plan
 from frameworks.torch import network as torch_network
 from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.torchscript import TorchScript
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
@@ -298,12 +294,3 @@ def test_outputs_are_named_by_their_place_when_they_are_nested() -> None:
     assert list(torch_network.named_outputs({"scores": one, "state": {"h": one}})) == ["scores", "state_h"]
     with pytest.raises(StageError, match=r"two outputs with the name 'state_h'"):
         torch_network.named_outputs({"state": {"h": one}, "state_h": one})
-
-
-def test_factory_that_does_not_exist_is_refused_without_a_run(tmp_path: Path) -> None:
-    (tmp_path / "empty_nets.py").write_text("")
-    train = {"kind": "torch-model", "factory": "empty_nets:build", "code_folder": str(tmp_path), "weights": "w.pt"}
-    (tmp_path / "c.yaml").write_text(json.dumps({"name": "x", "data": {"kind": "digits"}, "train": train}))
-    options = argparse.Namespace(**dict.fromkeys(MODEL_OPTIONS), config=str(tmp_path / "c.yaml"), set=[])
-    with pytest.raises(ConfigError, match=r"c\.yaml: train: empty_nets:build: empty_nets has no function 'build'"):
-        print_plan(options)

@@ -4,7 +4,6 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -82,12 +81,8 @@ def find_origin(home: Home, source: str) -> Origin:
     else:
         folder = home.finished_run(source)
         if folder is None:
-            runs = home.finished_runs()
-            passed = (run.name for run in runs if json.loads((run / "report.json").read_bytes())["verdict"] == "passed")
-            raise ConfigError(
-                f"{source}: neither a bundle nor a run of {home.runs}. Fix: name one that passed: "
-                f"{', '.join(islice(passed, 3)) or 'none yet'}; or a bundle's file or folder"
-            )
+            what = f"{source}: neither a bundle nor a run of {home.runs}"
+            raise ConfigError(f"{what}. Fix: name a bundle's file or folder, or a run that passed: gauntlet runs")
         report = RunReport.read(folder / "report.json")
         run_id, name, package = report.run_id, report.name, report.stage(PACKAGE)
         artifact = package.artifacts.get("bundle") if package else None

@@ -85,7 +85,7 @@ def verify_signature(name: str, content: bytes, digests: Mapping[str, str], trus
         else:
             payload, signature = (_decoded(text) for text in (envelope["payload"], envelope["signatures"][0]["sig"]))
             key, known = _signer(material, trusted, ends)
-            old = _authenticated_once(payload)
+            old = _signed_by_release_02(payload)
             bits = 256 if old else key.key_size
             key.verify(signature, old or _authenticated(payload), keys.ec.ECDSA(keys.HASHES[bits]))
             whole, digest = json.loads(_document(known, payload, signature)), _digest(keys.pem(key))
@@ -191,7 +191,7 @@ def _authenticated(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def _authenticated_once(payload: bytes) -> bytes:
+def _signed_by_release_02(payload: bytes) -> bytes:
     """Return what release 0.2 signed, with SHA-256: how Python shows the bytes; nothing for a later one's payload."""
     if f'"{OLD_PREDICATE_TYPE}"'.encode() not in payload:
         return b""

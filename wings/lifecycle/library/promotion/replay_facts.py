@@ -151,8 +151,8 @@ def _latency_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
     detail += f", {facts.timed_requests} timed requests in {facts.rounds} rounds"
     fix = "make it faster, or raise --max-slowdown"
     if facts.latency == "not resolved":
-        rounds = f"use --rounds {facts.rounds + (facts.more_rounds or 0)}"
-        fix = rounds if facts.more_rounds else "measure on a quieter machine"
+        more = facts.more_rounds
+        fix = f"use --rounds {facts.rounds + more}" if more else "measure on a quieter machine"
     fix += _or_accept(facts.latency, facts.slowdown, limits.max_slowdown, limits)
     severity = _severity(facts.latency, facts.slowdown, limits.max_slowdown, limits)
     value = facts.slowdown_high if math.isfinite(facts.slowdown_high) else None
