@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,16 @@ def chromium() -> str:
     """Return the path of Chromium."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     return path or missing("chromium is not on the PATH")
+
+
+def operator_library() -> Path:
+    """Return a real library of ONNX operators.
+
+    Its package is not imported: that makes every process started later read protobuf in pure Python, many times slower.
+    """
+    spec = find_spec("onnxruntime_extensions")
+    assert spec and spec.origin
+    return next(Path(spec.origin).parent.glob("_extensions_pydll*")).resolve()
 
 
 def every_wing() -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import needs
 import numpy as np
 import pretrained_models
 import pytest
@@ -174,7 +175,6 @@ def torch_network() -> None:
 
 
 def operators() -> None:
-    import onnxruntime_extensions
     import torch
 
     Path("nets.py").write_text(NEGPOS)
@@ -182,7 +182,7 @@ def operators() -> None:
     exec(NEGPOS, made)
     torch.save(made["make"]().state_dict(), "weights.pt")
     np.savez("samples.npz", **labelled(3, SIZE, SIZE))
-    shutil.copyfile(onnxruntime_extensions.get_library_path(), "libmyops.so")
+    shutil.copyfile(needs.operator_library(), "libmyops.so")
 
 
 MADE: dict[str, Callable[[], object]] = {

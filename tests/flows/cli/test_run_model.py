@@ -6,10 +6,10 @@ from typing import get_args
 
 import detector_models
 import exported_models
+import needs
 import numpy as np
 import onnx
 import onnx_text
-import onnxruntime_extensions
 import pytest
 from harness import SHORT, command, latest_report, sets
 from rich.console import Console
@@ -111,7 +111,7 @@ def test_model_is_tried_with_the_operator_libraries_of_the_settings(
     arguments = ["validate", str(tmp_path / "own.onnx"), "--set", "quantize=[]"]
     assert main(arguments) == 2
     assert "ai.onnx.contrib" in capsys.readouterr().err
-    assert main([*arguments, "--set", f"operator_libraries=[{onnxruntime_extensions.get_library_path()}]"]) == 0
+    assert main([*arguments, "--set", f"operator_libraries=[{needs.operator_library()}]"]) == 0
 
 
 def test_every_problem_can_be_requested() -> None:

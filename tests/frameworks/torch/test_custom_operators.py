@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import needs
 import numpy as np
 import onnx
-import onnxruntime_extensions
 import pytest
 from calibrated_recipes import quantized
 from torch_networks import NEGPOS, SIGNATURE, splits
@@ -36,7 +36,7 @@ from tasks.train import train
 from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 
 # A real library of operators; NegPos is one of them.
-LIBRARY = Path(onnxruntime_extensions.get_library_path()).resolve()
+LIBRARY = needs.operator_library()
 Make = Callable[..., Workspace]
 
 
