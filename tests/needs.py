@@ -35,7 +35,7 @@ def operator_library() -> Path:
     """
     spec = find_spec("onnxruntime_extensions")
     assert spec and spec.origin
-    return next(Path(spec.origin).parent.glob("_extensions_pydll*")).resolve()
+    return next(Path(spec.origin).parent.glob("_extensions_pydll*.so")).resolve()
 
 
 def every_wing() -> None:
