@@ -30,7 +30,7 @@ def test_notebook_is_stored_without_outputs(path: Path) -> None:
     assert cells and not any(cell.outputs or cell.execution_count for cell in cells)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(700)
 @each_notebook
 def test_notebook_runs_to_a_winner(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

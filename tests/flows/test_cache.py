@@ -21,6 +21,7 @@ def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 
 
+@pytest.mark.nightly
 def test_run_without_time_has_a_short_race_and_every_gate(run: Run) -> None:
     hurried, whole = (run(quick_config("benchmark.rounds=7"), minutes=minutes) for minutes in (0.001, None))
     assert [report.stage("benchmark").facts["rounds"] for report in (hurried, whole)] == [6, 7]

@@ -7,8 +7,8 @@ import golden_reports
 import pytest
 from harness import RACE, command, sets
 
-NIGHTLY = ("digits-resnet18", "digits-detection")
-"""Further networks of PyTorch; the wing of detection runs a detector at every change."""
+NIGHTLY = ("digits-resnet18", "digits-detection", "bring-your-own-onnx")
+"""Further networks of PyTorch; detectors and brought files run in tests of their own at every change."""
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_report_of_a_preset_is_the_golden_one(
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_preset_ends_with_a_winner_within_its_limits_when_it_runs(tmp_path: Path) -> None:
     done = command(tmp_path, "run", "digits-cnn-flax", *sets(*RACE))
     assert done.returncode == 0, done.stdout + done.stderr

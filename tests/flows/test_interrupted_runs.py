@@ -67,7 +67,7 @@ def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(folder: P
     assert command(folder, "sync").stdout.startswith("0 of 0")  # nothing is left to close
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_is_accepted(folder: Path) -> None:
     process, run = started_run(folder, "alone benchmark", *LONG_RACE)
     process.send_signal(signal.SIGINT)
@@ -87,7 +87,7 @@ def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_i
     assert not [e for e in journal(run) if e["op"] == "model" and e["run"] in undecided]
 
 
-@pytest.mark.slow  # Prefect tries again for a minute
+@pytest.mark.nightly  # Prefect tries again for a minute
 def test_run_passes_though_its_prefect_server_dies_in_the_race(folder: Path) -> None:
     process, run = started_run(folder, "alone benchmark", "benchmark.rounds=40", **OWN_SERVER)
     server = json.loads((folder / ".gauntlet/prefect/server.json").read_text())
@@ -130,7 +130,9 @@ mount -o remount,size=1g home
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("megabytes", [2, 12])  # the databases of the servers, or the artifacts, do not fit
+@pytest.mark.parametrize(
+    "megabytes", [2, pytest.param(12, marks=pytest.mark.nightly)]
+)  # the databases of the servers, or the artifacts, do not fit
 def test_full_disk_is_one_clear_error_and_the_next_run_continues(tmp_path: Path, megabytes: int) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -120,6 +120,7 @@ def test_bad_parameter_is_refused_by_the_server(client: SyncPrefectClient, worke
     assert "epochs" in refused.value.response.text
 
 
+@pytest.mark.nightly
 def test_two_runs_at_once_complete_and_never_benchmark_at_the_same_time(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
@@ -229,6 +230,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
 
 
+@pytest.mark.nightly
 def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worker_home: Home) -> None:
     run = start(client, "benchmark.rounds=40")
     folder = wait(client, lambda: at_work(worker_home, "benchmark", run))

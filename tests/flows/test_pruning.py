@@ -59,7 +59,7 @@ def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its
     assert len(set(ranges.values())) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pruned_lines_are_dropped_where_the_budget_ruined_them_or_cannot_be_reached(run: Run) -> None:
     lenient = ("evaluate.min_accuracy=0", "evaluate.min_recall=0")
     report = run(quick_config(*SETTINGS, *lenient, f"prune=[{RUINED}, {TOO_FAR}]"))

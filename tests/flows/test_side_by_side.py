@@ -58,7 +58,7 @@ def before_the_race(report: RunReport) -> dict[str, Any]:
     return kept
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_report_is_the_same_as_without_workers(run: Run, home: Home) -> None:
     serial = run(quick_config(*CANDIDATES))
     assert serial.verdict == "passed", serial.reason
@@ -105,7 +105,7 @@ def test_work_is_asked_for_again_when_the_scheduler_fails(
     assert ("the worker was lost: UnboundLocalError: no result" in reason) == is_lost
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(seam: Seam) -> None:
     config = PipelineConfig(runner=LocalRunner(kind="processes", workers=2))
     run = seam(lambda line: candidates(line, config, ("doomed", die, 1)), config)
@@ -113,7 +113,7 @@ def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(seam: 
     assert [entry.candidate for entry in run.stages] == [None, "worse", "good", "better", None]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
     seam: Seam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +140,8 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
 
 
 @pytest.mark.parametrize(
-    ("kind", "number"), [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.slow)]
+    ("kind", "number"),
+    [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.nightly)],
 )
 def test_signal_ends_all_work_of_stages(prefect_server: str, tmp_path: Path, kind: str, number: signal.Signals) -> None:
     process, worker = waiting_run(tmp_path, "make", runner={"kind": kind, "workers": 2})
@@ -153,7 +154,7 @@ def test_signal_ends_all_work_of_stages(prefect_server: str, tmp_path: Path, kin
         assert (report.verdict, report.reason) == ("cancelled", "cancelled")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_cancelling_ends_a_graph_pass_with_its_worker(folder: Path) -> None:
     """The pass runs in a process of its own, in a session of its own."""
     (folder / "mine.py").write_text(PASS)

@@ -118,7 +118,7 @@ def test_bench_refuses_the_code_of_a_file(
     assert not marker.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bench_runs_the_code_of_a_file_that_is_stored_or_trusted(
     arguments: list[str], tmp_path: Path, hostile: Path, marker: Path
 ) -> None:

@@ -123,9 +123,9 @@ def deploy(home: Home, settings: PlatformSettings) -> None:
     _run(home, [*prefect, "work-pool", "create", POOL, "--type", "process", "--overwrite"])
     for file in (PROJECT / "prefect.yaml", *sorted(PROJECT.glob("wings/*/prefect.yaml"))):
         _run(home, [*prefect, "--no-prompt", "deploy", "--all", "--prefect-file", str(file.relative_to(PROJECT))])
-    _run(home, [AUTOMATIONS])
     for name, wing in platform_wings().items():
         _run(home, wing.after_deployment(settings.wings.get(name)))
+    _run(home, [AUTOMATIONS])  # last: a name misspelled in GAUNTLET_NOTIFY holds nothing else up
 
 
 def deploy_again(home: Home, settings: PlatformSettings) -> None:

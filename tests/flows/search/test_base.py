@@ -117,7 +117,7 @@ def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
     assert "MultiHeadAttention" not in operators(report, home, "static-u8s8")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pruned_network_is_optimized_and_quantized_by_what_helped_the_whole_one(
     run: Run, home: Home, passes: str
 ) -> None:

@@ -156,7 +156,7 @@ def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(
     stop(server)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_server_still_knows_who_holds_a_concurrency_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +223,9 @@ def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Pope
     return command, psutil.Process(json.loads(note.read_text())["pid"])
 
 
-@pytest.mark.parametrize(("ended_by", "code"), [("SIGTERM", 143), ("closed terminal", 129)])
+@pytest.mark.parametrize(
+    ("ended_by", "code"), [("SIGTERM", 143), pytest.param("closed terminal", 129, marks=pytest.mark.nightly)]
+)
 def test_command_that_is_ended_leaves_no_server_behind_even_while_it_starts(
     tmp_path: Path, ended_by: str, code: int
 ) -> None:

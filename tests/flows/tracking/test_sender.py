@@ -159,7 +159,7 @@ def test_experiment_stays_in_the_home(local: tuple[Sender, Append, MlflowClient]
     assert Path(location).resolve().parent == sender.home.root / "mlartifacts"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, psutil.Process], folder: Path) -> None:
     uri, process = server
     folder.mkdir(parents=True)

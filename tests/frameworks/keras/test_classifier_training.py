@@ -121,7 +121,7 @@ class Stopped(Workspace):
             raise KeyboardInterrupt
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_train_goes_on_and_ends_at_the_same_weights_when_it_was_stopped(
     fit: Fit, workspace: Callable[..., Workspace], caplog: pytest.LogCaptureFixture
 ) -> None:

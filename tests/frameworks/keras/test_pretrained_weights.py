@@ -54,6 +54,7 @@ def weights_of(workspace: Callable[..., Workspace]) -> Callable[[Report[TrainFac
     return read
 
 
+@pytest.mark.nightly
 def test_head_learns_other_classes_while_frozen_layers_stay_bit_identical(
     fit: Fit, weights_of, tmp_path: Path, workspace: Callable[..., Workspace]
 ) -> None:

@@ -74,7 +74,7 @@ def killed_after(process: subprocess.Popen[str], epoch: int) -> list[int]:
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_train_goes_on_and_ends_at_the_same_weights_when_killed_twice(start, tmp_path: Path) -> None:
     uninterrupted, expected = finish(start("whole"))
     first = killed_after(start("killed"), 2)

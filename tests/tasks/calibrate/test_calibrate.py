@@ -85,7 +85,7 @@ def test_minmax_is_orts_for_every_tensor_that_the_quantizer_wants(
     assert report.facts.images == count
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_histogram_methods_are_orts_when_ort_survives(answer: Callable[..., Answer], tmp_path: Path) -> None:
     out, report = answer(network(tmp_path / "m.onnx"), images(), *METHODS)
     prepared, ours = out.path(report.artifacts["prepared"]), found(out, report)

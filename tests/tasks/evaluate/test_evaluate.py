@@ -127,7 +127,7 @@ def test_thousand_classes_are_scored_with_their_largest_confusions(workspace: Ca
     assert len(report.model_dump_json()) < 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thousand_classes_with_scores_stay_within_bounds(workspace: Callable[..., Workspace]) -> None:
     """The promise of the stage: under 300 MB, and a report that a page can hold."""
     out, classes, rng = workspace(), 1000, np.random.default_rng(0)

@@ -98,7 +98,7 @@ def test_file_that_is_no_model_fails(folder: Path) -> None:
     assert "\n## heading" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect_server")
 def test_gate_of_a_configuration_fails_the_action(folder: Path) -> None:
     code, text = raced(folder, committed(folder, SMALL), GATES="gates.yaml")

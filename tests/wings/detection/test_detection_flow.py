@@ -72,7 +72,7 @@ def test_detector_is_stopped_by_its_precision_and_else_ends_as_a_bundle(
     assert all(0 <= box["left"] < box["right"] <= 120 and 0 <= box["top"] < box["bottom"] <= 90 for box in found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_segmenter_ends_as_a_bundle_that_tells_the_class_of_each_pixel(
     run: Run, tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,7 +51,7 @@ def finished(home: Home) -> list[str]:
     return [str(e["result"]["model"]) for e in events(home) if e["op"] == "finished"]  # type: ignore[index]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, tmp_path: Path) -> None:
     broken, home = write_models(tmp_path / "models", 4), Home(tmp_path / ".gauntlet")

@@ -239,7 +239,7 @@ def judged(folder: Path, run: Callable[[PipelineConfig], RunReport], *, shift: i
     return run(validated(model, found.values, (*settings, "quantize=[{kind: dynamic}]")))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_scene_is_read_from_image_to_text_by_one_bundle(
     run: Callable[[PipelineConfig], RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
