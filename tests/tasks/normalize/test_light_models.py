@@ -42,7 +42,7 @@ def light_model(file: Path) -> onnx.ModelProto:
     return proto
 
 
-MARKS = {"squeezenet": (), "resnet50": pytest.mark.slow, "shufflenet": pytest.mark.slow}
+MARKS = {"squeezenet": (), "shufflenet": pytest.mark.slow}
 """Of those that every change has to pass; the others are nightly."""
 
 
