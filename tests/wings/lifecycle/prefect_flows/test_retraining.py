@@ -137,7 +137,7 @@ def test_damaged_record_of_a_retraining_is_named_in_one_line(began, file: str) -
         assert [(each.result, each.task) for each in records.all()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_alarm_retrains_once_and_the_stream_is_predicted_again(home: Home, tmp_path: Path) -> None:
     log, environment = tmp_path / "requests", {"GAUNTLET_HOME": str(home.root)}

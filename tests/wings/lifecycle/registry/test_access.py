@@ -77,6 +77,7 @@ def ledger(home: Home) -> list[tuple[str, str]]:
     return [(line["op"], line["by"].partition(" ")[0]) for line in lines]
 
 
+@pytest.mark.nightly
 def test_only_an_account_with_permission_promotes_and_rolls_back(
     home: Home, run, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
