@@ -30,7 +30,7 @@ def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path)
     assert (config.train.kind, config.train.model) == ("onnx", model)
     assert (config.data.kind, config.data.model) == ("synthetic", model)
     assert found.values["quantize"] == "auto"
-    assert "static-u8s8" in {recipe.name for recipe in config.quantize}
+    assert any(recipe.name.startswith("static-u8s8") for recipe in config.quantize)
     assert "random" in found.notes["samples"]
     assert found.notes["input image"] == "float32 [n, 3, 32, 32]"
 

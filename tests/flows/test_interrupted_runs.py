@@ -128,11 +128,9 @@ mount -o remount,size=1g home
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "megabytes", [2, pytest.param(12, marks=pytest.mark.nightly)]
-)  # the databases of the servers, or the artifacts, do not fit
+@pytest.mark.parametrize("megabytes", [2, 12])  # the databases of the servers, or the artifacts, do not fit
 def test_full_disk_is_one_clear_error_and_the_next_run_continues(tmp_path: Path, megabytes: int) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -30,7 +30,7 @@ from wings.platform.supervisor import (
     supervisor_lock,
 )
 
-READY_TIMEOUT_S = 240.0
+READY_TIMEOUT_S = 600.0
 LOGS = {"prefect": "prefect/server.log", "mlflow": "mlflow-server.log"}  # below the home; others are in `platform/`
 NO_MODEL = "         there is no model yet: it serves the first one that comes"
 
