@@ -94,9 +94,9 @@ def test_candidate_is_recorded_as_it_stands(open_run: Callable[..., Run]) -> Non
 
 def test_override_holds_for_one_candidate_only(open_run: Callable[..., Run]) -> None:
     reason = "ticket 7: shipped to a test fleet only"
-    run = open_run(overrides=[{"check": DROP.name, "reason": reason, "candidate": "static-u8s8"}])
-    assert not run.overridden(DROP, "static-u8s8").blocks
-    assert run.overridden(DROP, "static-u8s8").override == reason
+    run = open_run(overrides=[{"check": DROP.name, "reason": reason, "candidate": "ort-extended"}])
+    assert not run.overridden(DROP, "ort-extended").blocks
+    assert run.overridden(DROP, "ort-extended").override == reason
     assert run.overridden(DROP, "static-s8s8").blocks
 
 
