@@ -70,10 +70,7 @@ def pytest_runtest_call() -> Generator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that have slow tests: what is left for the end is short, so no worker waits for another.
-
-    A test that needs a browser is a nightly one.
-    """
+    """Begin with files that have slow tests, so that no worker waits for another; those of a browser are nightly."""
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker("nightly")

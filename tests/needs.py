@@ -29,13 +29,9 @@ def chromium() -> str:
 
 
 def operator_library() -> Path:
-    """Return a real library of ONNX operators.
-
-    Its package is not imported: that makes every process started later read protobuf in pure Python, many times slower.
-    """
-    spec = find_spec("onnxruntime_extensions")
-    assert spec and spec.origin
-    return next(Path(spec.origin).parent.glob("_extensions_pydll*.so")).resolve()
+    """Return a library of operators; its package, once imported, makes later processes read protobuf in slow Python."""
+    [folder] = find_spec("onnxruntime_extensions").submodule_search_locations
+    return next(Path(folder).glob("_extensions_pydll*.so")).resolve()
 
 
 def every_wing() -> None:

@@ -8,7 +8,6 @@ import pytest
 from harness import RACE, command, sets
 
 NIGHTLY = ("digits-resnet18", "digits-detection", "bring-your-own-onnx")
-"""Further networks of PyTorch; detectors and brought files run in tests of their own at every change."""
 
 
 @pytest.mark.slow

@@ -208,13 +208,9 @@ def swaps_under_load(tmp_path: Path, swaps: int) -> None:
     assert seen == {1, 2}
 
 
-def test_swap_under_load_loses_no_request(tmp_path: Path) -> None:
-    swaps_under_load(tmp_path, 6)
-
-
-@pytest.mark.nightly
-def test_hundred_swaps_under_load_lose_no_request(tmp_path: Path) -> None:
-    swaps_under_load(tmp_path, 100)
+@pytest.mark.parametrize("swaps", [6, pytest.param(100, marks=pytest.mark.nightly)])
+def test_swap_under_load_loses_no_request(tmp_path: Path, swaps: int) -> None:
+    swaps_under_load(tmp_path, swaps)
 
 
 def test_expected_model_keeps_the_server_from_being_ready_until_it_is_loaded(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from tasks.structure import StructureConfig, structure
 from tasks.train import train
 from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 
-# A real library of operators; NegPos is one of them.
 LIBRARY = needs.operator_library()
 Make = Callable[..., Workspace]
 

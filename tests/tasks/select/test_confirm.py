@@ -174,12 +174,9 @@ def again(*races: tuple[Interval, float], budget_s: float = 300) -> tuple[Interv
     return (row.speedup_low, row.speedup, row.speedup_high), disturbed
 
 
-def test_race_whose_control_is_off_is_repeated_and_the_repetition_counts() -> None:
-    assert again(((5.65, 10.65, 14.49), 0.161), ((3.9, 4.1, 4.3), 0.02)) == ((3.9, 4.1, 4.3), False)
-
-
-def test_race_far_above_the_first_is_repeated() -> None:
-    assert again(((9.0, 9.5, 10.0), 0.01), ((3.9, 4.1, 4.3), 0.02)) == ((3.9, 4.1, 4.3), False)
+@pytest.mark.parametrize("race", [((5.65, 10.65, 14.49), 0.161), ((9.0, 9.5, 10.0), 0.01)])
+def test_race_whose_control_is_off_or_that_is_far_above_the_first_is_repeated_and_the_repetition_counts(race) -> None:
+    assert again(race, ((3.9, 4.1, 4.3), 0.02)) == ((3.9, 4.1, 4.3), False)
 
 
 def test_twice_disturbed_race_shows_the_smaller_speed_up_and_covers_both_races() -> None:
