@@ -30,8 +30,7 @@ def chromium() -> str:
 
 def operator_library() -> Path:
     """Return a library of operators; its package, once imported, makes later processes read protobuf in slow Python."""
-    [folder] = find_spec("onnxruntime_extensions").submodule_search_locations
-    return next(Path(folder).glob("_extensions_pydll*.so")).resolve()
+    return next(Path(find_spec("onnxruntime_extensions").origin).parent.glob("_extensions_pydll*.so")).resolve()
 
 
 def every_wing() -> None:

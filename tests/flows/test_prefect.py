@@ -214,6 +214,7 @@ def at_work(home: Home, stage: str, run: FlowRun) -> Path | None:
     return None
 
 
+@pytest.mark.nightly
 def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:

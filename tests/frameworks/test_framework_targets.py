@@ -110,7 +110,7 @@ def test_keras_answers_as_its_exported_file_called_in_both_ways(tmp_path: Path) 
         assert list(truth.nodes) == ["CPU:0"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_saved_model_answers_as_its_exported_file(tmp_path: Path) -> None:
     keras_network().export(tmp_path / "saved", format="tf_saved_model", verbose=False)
     files.pack_saved_model(tmp_path / "saved", tmp_path / "model.zip", SavedModelFolder(model=tmp_path).signature)

@@ -84,7 +84,7 @@ def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home
     assert "of quantize_budget_s, 0 s, are used" in late.reason
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
     run: Run, home: Home, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def sent_traces(report: RunReport) -> int:
     return len(race.artifacts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
     run: Run, home: Home, server: tuple[str, Callable[[], MlflowClient]], capsys: pytest.CaptureFixture[str]
 ) -> None:

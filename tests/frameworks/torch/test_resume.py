@@ -112,7 +112,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_that_a_step_freed_serves_the_next_one_and_is_returned_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)

@@ -35,7 +35,7 @@ def test_run_whose_service_cannot_keep_its_objective_fails_and_records_what_serv
     assert parent.data.metrics["gate.serve.p99_ms"] == parent.data.metrics["serving.p99.high_ms"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
     starved = "{scenario: Server, target_qps: 1000, target_latency_ms: 0.001, min_queries: 100}"
     failed = run(quick_config(f"loadgen=[{starved}]", "optimize=[]", "quantize=[]"))

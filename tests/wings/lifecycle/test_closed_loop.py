@@ -18,7 +18,7 @@ from wings.lifecycle.prefect_flows.alarm_event import emit_alarm
 from wings.lifecycle.served_champion import ServedChampion, logged_requests, status
 from wings.platform.local_platform import PlatformSettings, deploy, start_worker, workers_online
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -85,6 +85,7 @@ def brought(folder: Path) -> PipelineConfig:
     return load("bring-your-own-onnx", (*files, *race, *small, f"benchmark.targets=[{TARGETS}]"))
 
 
+@pytest.mark.nightly
 def test_report_shows_the_races_of_both_machines(
     client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

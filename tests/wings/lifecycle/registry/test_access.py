@@ -26,7 +26,7 @@ from wings.lifecycle.registry.bundle_cache import resolve
 from wings.lifecycle.registry.model_registry import AccessError
 from wings.lifecycle.registry.promote import PromotionRequest, promote, rollback
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("access")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("access")]
 DOCKER = Path(__file__).parents[4] / "docker"
 SERVICES = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
 ADMIN = SERVICES["worker"]["environment"]["MLFLOW_TRACKING_USERNAME"]
@@ -77,7 +77,6 @@ def ledger(home: Home) -> list[tuple[str, str]]:
     return [(line["op"], line["by"].partition(" ")[0]) for line in lines]
 
 
-@pytest.mark.nightly
 def test_only_an_account_with_permission_promotes_and_rolls_back(
     home: Home, run, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,7 @@ def test_unlabeled_requests_have_a_limit_of_their_own(same: ReplayFacts) -> None
     assert replay_checks(same.replace(labeled=False), QUICK)[0].name == "promote.max_disagreement"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_challenger_ten_percent_slower_is_refused(tmp_path: Path) -> None:
     usual, slower = make_bundle(tmp_path / "a", products=40), make_bundle(tmp_path / "b", products=44)
     facts = shadow_replay(usual, slower, requests(400), ReplayLimits())
