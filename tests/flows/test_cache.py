@@ -17,6 +17,7 @@ def repeated(report: RunReport) -> set[str]:
     return {f"{e.stage} {e.candidate}" if e.candidate else e.stage for e in report.stages if not e.cached}
 
 
+@pytest.mark.slow
 def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 

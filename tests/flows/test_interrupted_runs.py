@@ -166,6 +166,7 @@ def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: P
     assert {stage for stage, _ in started} == {*ORDER} | {*configured_stages(PipelineConfig(), "quantized")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["make", pytest.param("race", marks=pytest.mark.nightly)])
 def test_work_that_a_killed_run_has_finished_is_not_repeated(
     prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str

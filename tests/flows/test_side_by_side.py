@@ -139,6 +139,7 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
     assert [entry.candidate for entry in run.stages] == [None, "paused", "worse", "good", "better", None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"),
     [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.nightly)],

@@ -223,6 +223,7 @@ def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Pope
     return command, psutil.Process(json.loads(note.read_text())["pid"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ended_by", "code"), [("SIGTERM", 143), pytest.param("closed terminal", 129, marks=pytest.mark.nightly)]
 )

@@ -44,9 +44,6 @@ def received() -> Iterator[tuple[str, "queue.Queue[dict[str, str]]"]]:
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", messages

@@ -75,6 +75,7 @@ def test_server_of_the_environment_gets_no_password_of_ours(tmp_path: Path, monk
     assert not (tmp_path / "prefect").exists()
 
 
+@pytest.mark.slow
 def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_flow(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with prefect_server(home, 0) as url:

@@ -225,6 +225,7 @@ def three(home: Home, begin: Callable[..., Journaled], tmp_path: Path, monkeypat
     return sizes
 
 
+@pytest.mark.slow
 def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs_them(
     home: Home, client: MlflowClient, three: list[int], tmp_path: Path
 ) -> None:

@@ -103,9 +103,6 @@ class Moody(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.mark.slow
 def test_refused_and_failed_requests_are_infinitely_late(tmp_path: Path) -> None:

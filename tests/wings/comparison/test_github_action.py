@@ -169,9 +169,6 @@ class Comments(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(content).encode())
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def comments() -> Iterator[ThreadingHTTPServer]:

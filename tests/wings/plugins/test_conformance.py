@@ -44,6 +44,7 @@ def suite(run: Run, package: Path, *options: str) -> subprocess.CompletedProcess
     return run("pytest", "--pyargs", "wings.plugins.conformance", "-p", "no:cacheprovider", *options, package=package)
 
 
+@pytest.mark.nightly
 def test_example_and_all_kinds_of_the_frameworks_pass_the_suite(run: Run, site: Path) -> None:
     done = suite(run, site, "-v")
     assert done.returncode == 0, done.stdout

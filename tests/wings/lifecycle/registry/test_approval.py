@@ -106,6 +106,7 @@ def test_what_is_not_good_enough_does_not_wait(home: Home, run: MakeRun) -> None
     assert outcomes(home) == ["refused"]
 
 
+@pytest.mark.slow
 def test_two_people_at_two_terminals(home: Home, run: MakeRun, tmp_path: Path) -> None:
     run("run-1")
     known = {"GAUNTLET_HOME": str(home.root)}
