@@ -164,32 +164,32 @@ def test_check_of_a_repaired_candidate_can_be_overridden(name: str) -> None:
 
 
 Run = Callable[[PipelineConfig], RunReport]
-ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static}]", "repair.enabled=true")
+ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static, reduce_range: true}]", "repair.enabled=true")
 
 
 @pytest.mark.slow
 def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, home: Home) -> None:
     first = run(quick_config(*ONE_RECIPE))
-    plain = next(c for c in first.candidates if c.name == "static-u8s8")
+    plain = next(c for c in first.candidates if c.name == "static-u8s8-no-overflow")
     assert plain.sqnr_db is not None
     assert not any(c.name.endswith("-repaired") for c in first.candidates)
-    [stem] = [c for c in first.candidates if c.name == "static-u8s8-float-stem"]
+    [stem] = [c for c in first.candidates if c.name == "static-u8s8-no-overflow-float-stem"]
     assert stem.parent == plain.name
     assert (stem.status == "unchanged") == stem.reason.startswith("floats at the inputs save less than")
 
     # Whether it is faster is the machine's to say, so that gate is overridden: under the repaired candidate's own name.
-    anyway = "{check: repair.min_speedup, reason: 'speed is not the question here', candidate: static-u8s8-repaired}"
+    anyway = "{check: repair.min_speedup, reason: 'of another machine', candidate: static-u8s8-no-overflow-repaired}"
     limit = f"accuracy.min_sqnr_db={plain.sqnr_db + 1}"
-    two = "quantize=[{kind: static, per_channel: false}, {kind: static}]"
+    two = "quantize=[{kind: static, reduce_range: true, per_channel: false}, {kind: static, reduce_range: true}]"
     config = quick_config(*ONE_RECIPE, two, limit, f"overrides=[{anyway}]")
     brought = configured_stages(config, "quantized")
     report = run(config)
     by_name = {c.name: c for c in report.candidates}
-    assert by_name["static-u8s8"].status == "rejected"
-    assert "accuracy.min_sqnr_db" in by_name["static-u8s8"].reason
+    assert by_name["static-u8s8-no-overflow"].status == "rejected"
+    assert "accuracy.min_sqnr_db" in by_name["static-u8s8-no-overflow"].reason
     [repaired] = [candidate for name, candidate in by_name.items() if name.endswith("-repaired")]
-    assert plain.sqnr_db > by_name["static-u8s8-per-tensor"].sqnr_db  # the most exact is repaired
-    assert repaired.parent == "static-u8s8"
+    assert plain.sqnr_db > by_name["static-u8s8-per-tensor-no-overflow"].sqnr_db  # the most exact is repaired
+    assert repaired.parent == "static-u8s8-no-overflow"
     assert repaired.sqnr_db >= plain.sqnr_db + 1
     judged = [s.stage for s in report.stages if s.candidate == repaired.name]
     assert judged == ["repair", "structure", "accuracy", *brought]
