@@ -107,7 +107,7 @@ def test_commands_for_an_own_model_run_as_the_pages_show_them(tmp_path: Path) ->
     assert (folder / "digits").is_dir()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_commands_for_files_of_frameworks_run_as_the_page_shows_them(tmp_path: Path) -> None:
     needs.every_wing()
     size, rng = framework_models.SIZE, np.random.default_rng(0)

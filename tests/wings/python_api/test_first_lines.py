@@ -41,7 +41,7 @@ pathlib.Path("loader.py").write_text(loader.replace("x.npy", str(pathlib.Path("x
 RUN = "import sys; from flows.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize(("line", "package"), zip(LINES[:3], WRITE, strict=True), ids=[*WRITE])
 def test_line_of_the_guide_ends_with_a_winner(tmp_path: Path, line: str, package: str) -> None:

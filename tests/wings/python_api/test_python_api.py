@@ -38,7 +38,7 @@ def script(folder: Path, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect_server")
 def test_examples_of_the_page_run_to_a_winner_that_predicts(folder: Path) -> None:
     needs.every_wing()
@@ -92,7 +92,7 @@ print(*gauntlet.show().table["candidate"])
     assert "chain" not in printed.splitlines()[-1]  # no graph passes take part
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect_server")
 def test_module_and_a_generator_end_with_a_bundle_that_agrees_with_the_module(folder: Path) -> None:
     pytest.importorskip("torch")
