@@ -29,7 +29,7 @@ def chromium() -> str:
 
 
 def operator_library() -> Path:
-    """Return a library of operators; its package, once imported, makes later processes read protobuf in slow Python."""
+    """Return a library of operators; its package, once imported, makes later processes read protobuf in pure Python."""
     return next(Path(find_spec("onnxruntime_extensions").origin).parent.glob("_extensions_pydll*.so")).resolve()
 
 

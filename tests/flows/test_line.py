@@ -87,11 +87,10 @@ def test_crash_is_tried_again_and_the_run_goes_on(seam: Seam) -> None:
 
 
 @pytest.mark.parametrize(("reason", "calls"), [("OSError: the disk is gone", 2), ("it is not readable.", 1)])
-def test_crash_that_stays_names_the_stage_and_clear_error_is_not_tried_again(
-    seam: Seam, reason: str, calls: int
-) -> None:
-    with pytest.raises(StageError, match=rf"^fragile: {reason}$"):
+def test_crash_that_stays_names_the_stage_and_a_clear_error_ends_at_once(seam: Seam, reason: str, calls: int) -> None:
+    with pytest.raises(StageError) as error:
         seam(lambda line: line.stage(fragile, (reason.removeprefix("OSError: "), 9)))
+    assert str(error.value) == f"fragile: {reason}"
     assert len(CALLS) == calls
 
 
