@@ -67,5 +67,8 @@ def print_plan(options: argparse.Namespace) -> None:
         raise ConfigError(f"{options.config}: train: {error}") from error
     except ConfigError as error:
         lines.append(f"but it cannot run here: {error}")
+    keys = ((part, *of_part) for part in ("data", "train") for of_part in getattr(config, part))
+    absent = [f"{part}.{key}: {path}" for part, key, path in keys if isinstance(path, Path) and not path.exists()]
+    lines += [f"but it cannot run here: {file} does not exist" for file in absent]
     for line in lines:
         print(fill(line, Console().width, break_long_words=False, break_on_hyphens=False))  # noqa: T201
