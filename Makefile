@@ -9,7 +9,7 @@ JAX2ONNX := $(PIP) --no-deps jax2onnx
 EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing assistants
 ARGS ?=
 
-.PHONY: demo onnx test test-all nightly check docs wheel up clean zoo $(EXTRAS) arm64
+.PHONY: demo onnx test test-all nightly check types style documentation docs wheel up clean zoo $(EXTRAS) arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -31,11 +31,17 @@ nightly: .venv/dev arm64  ## random kills, PostgreSQL, browsers, emulated proces
 zoo: .venv/dev  ## models of all frameworks, each with one line, judged outside the product
 	$(BIN)/python benchmarks/zoo.py $(ARGS)
 
-check: .venv/dev  ## style, types, import floors, documentation
+check: types style documentation  ## style, types, import floors, documentation; side by side with -j2
+
+types: .venv/dev
+	$(BIN)/mypy
+
+style: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+documentation: .venv/dev
 	$(BIN)/python docs/generate --check
 	$(BIN)/zensical build --strict
 
