@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import needs
 import onnx
+import psutil
 import pytest
 import workers
 from hypothesis import HealthCheck, settings
@@ -175,6 +176,14 @@ def workspace(tmp_path: Path) -> Callable[..., Workspace]:
         return made[-1]
 
     return make
+
+
+@pytest.fixture
+def no_process_is_left() -> Iterator[None]:
+    """Fails a test that leaves a process behind."""
+    before = set(psutil.Process().children(recursive=True))  # a server of other tests may run all the while
+    yield
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 @pytest.fixture

@@ -141,6 +141,16 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
         ({"benchmark": {"deploy_targets": "x"}}, "benchmark.deploy_targets: 'x': write auto, or a list of names"),
         ({"benchmark": {"deploy_targets": ["auto"]}}, "deploy_targets: unknown target 'auto'"),
         ({"select": {"objective": "energy"}}, "select.objective: 'energy': input should be 'latency', 'throughput'"),
+        ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
+        ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
+        ({"optimize": [{"kind": "ort"}, {"kind": "ort"}]}, "two candidates named 'ort-extended'; remove one of them"),
+        ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
+        (
+            {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
+            "overrides: unknown candidate 'int4'; available: ['fp32', 'passes', 'ort-basic'",
+        ),
+        ({"benchmark": {"batch_sizes": [1, 1]}}, "benchmark.batch_sizes"),
+        ({"data": {"kind": "digits", "test_images": 600, "validation_images": 600, "calibration_images": 600}}, "1797"),
         ({"overrides": [{"check": "a.b", "reason": "no"}]}, "overrides.0.reason: 'no': string should have at least 10"),
     ],
 )
@@ -153,27 +163,6 @@ def test_wrong_value_is_refused_with_key_value_and_what_is_allowed(
 def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
     lines = refusal(tmp_path, {"train": {"epochs": 0, "speed": 1}, "color": "red"}).splitlines()
     assert [line.split(":")[0] for line in lines] == ["train.epochs", "train.speed", "color"]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
-        ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
-        ({"optimize": [{"kind": "ort"}, {"kind": "ort"}]}, "two candidates named 'ort-extended'; remove one of them"),
-        ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
-        (
-            {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
-            "overrides: unknown candidate 'int4'; available: ['fp32', 'passes', 'ort-basic'",
-        ),
-        ({"benchmark": {"batch_sizes": [1, 1]}}, "benchmark.batch_sizes"),
-        ({"data": {"kind": "digits", "test_images": 600, "validation_images": 600, "calibration_images": 600}}, "1797"),
-    ],
-)
-def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
-    tmp_path: Path, values: dict[str, Any], message: str
-) -> None:
-    assert message in refusal(tmp_path, values)
 
 
 def test_default_is_one_after_the_other() -> None:

@@ -25,6 +25,7 @@ from flows import side_by_side
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 
+pytestmark = pytest.mark.slow
 Run = Callable[[PipelineConfig], RunReport]
 
 PASS = """
@@ -139,7 +140,6 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
     assert [entry.candidate for entry in run.stages] == [None, "paused", "worse", "good", "better", None]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"),
     [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.nightly)],
@@ -182,7 +182,6 @@ def test_cancelling_ends_a_graph_pass_with_its_worker(folder: Path) -> None:
     assert (report.verdict, report.reason) == ("cancelled", "cancelled")
 
 
-@pytest.mark.slow
 def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that Python's pool was starting when it broke: the pool would wait for it for ever."""
     monkeypatch.setattr(side_by_side, "end_with_parent", partial(signal.signal, signal.SIGTERM, signal.SIG_IGN))
@@ -201,7 +200,6 @@ def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.Monke
     workers.close()
 
 
-@pytest.mark.slow
 def test_pool_that_breaks_while_work_is_sent_to_it_is_ended() -> None:
     """Python 3.11.2, Debian's, would write to its dead processes for ever."""
     workers = side_by_side.Workers(LocalRunner(kind="processes", workers=2))

@@ -6,6 +6,7 @@ import pytest
 from frameworks.normalization import normalization_checks
 from gauntlet.core.signature import Preprocessing
 
+pytestmark = pytest.mark.slow
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
 CAFFE = {"mean": (0.408, 0.458, 0.485), "std": (1 / 255,) * 3, "channel_order": "BGR"}

@@ -30,6 +30,7 @@ from serving.image_decoders import ImageDecoders
 from serving.routes import inference
 from serving.settings import Limits
 
+pytestmark = pytest.mark.slow
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
 
 

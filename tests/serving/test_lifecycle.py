@@ -27,6 +27,7 @@ from serving.open_inference import binary_request
 from serving.repository import Repository, Source
 from serving.settings import Limits
 
+pytestmark = pytest.mark.slow
 ONE = {"image": np.ones((1, 1, SIZE, SIZE), np.float32)}
 LOAD = "/v2/repository/models/brightness/load"
 

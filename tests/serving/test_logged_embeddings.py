@@ -17,6 +17,7 @@ from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.input_statistics import input_statistics
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
+pytestmark = pytest.mark.slow
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
 DISTANCE = "embedding distance"
 FIVE = images(1, 5)

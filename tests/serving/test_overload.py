@@ -13,6 +13,7 @@ from server_process import ServerProcess, json_request, serving
 
 from serving.open_inference import binary_request
 
+pytestmark = pytest.mark.slow
 DEADLINE_S = 0.5
 PATH = "/v2/models/brightness/infer"
 

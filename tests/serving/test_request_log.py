@@ -26,6 +26,7 @@ from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
+pytestmark = pytest.mark.slow
 INFER, FEEDBACK = "/v2/models/brightness/infer", "/v2/models/brightness/feedback"
 THREE = images(1, 3)
 VERSION = "a" * 12

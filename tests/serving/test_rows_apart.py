@@ -49,6 +49,7 @@ def test_models_that_may_mix_rows_are_found_when_they_are_loaded(tmp_path: Path,
     model.batcher.close()
 
 
+@pytest.mark.slow
 def test_extreme_requests_change_no_outputs_of_other_clients(tmp_path: Path) -> None:
     def ask(server: ServerProcess, value: float) -> list[float]:
         request = json_request({"x": np.full((1, 4), value, np.float32)})

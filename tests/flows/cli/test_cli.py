@@ -29,6 +29,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+@pytest.mark.slow
 def test_imports_of_a_command_are_not_searched_for_garbage_again_and_again() -> None:
     code = "import gc, sys, gauntlet.__main__ as cli; sys.argv = ['gauntlet', 'targets', '--help']\n"
     code += "try: cli.main()\nexcept SystemExit: import prefect, mlflow; print(gc.get_stats()[2]['collections'])"
@@ -106,10 +107,7 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["validate", "nothing.yaml"], ["nothing.yaml", "no such file or preset", "digits-resnet18"]),
-        (
-            ["run", "digits-resnet18", "--set", "train.epochs=0"],
-            ["digits-resnet18.yaml", "train.epochs", "0", "greater"],
-        ),
+        (["run", "digits-resnet18", "--set", "train.epochs=0"], ["digits-resnet18.yaml", "train.epochs", "greater"]),
         (["run", "digits-resnet18", "--set", "train.epoch=3"], ["train.epoch", "did you mean 'epochs'"]),
         (["run", "digits-resnet18", "--set", "nonsense"], ["--set nonsense", "key.path=value"]),
         (["validate", "digits-resnet18", "--set", "select.batch=3"], ["select.batch", "benchmark.batch_sizes"]),

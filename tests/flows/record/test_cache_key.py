@@ -123,6 +123,7 @@ def test_code_of_a_stage_holds_what_it_finds_by_entry_points(
     assert "pyyaml" not in code_digests.__wrapped__(module)["packages"]
 
 
+@pytest.mark.slow
 def test_what_is_read_for_a_key_is_what_python_reads() -> None:  # whose parser a run would wait for
     project = Path(__file__).parents[3]
     for path in (path for name in OUR_PACKAGES for path in (project / name).rglob("*.py")):

@@ -36,6 +36,7 @@ from flows.servers.password import CLIENT
 from flows.servers.ports import Port
 from gauntlet.runtime.signals import end_in_order, signals_held_back
 
+pytestmark = pytest.mark.slow
 USER = """
 import sys, time
 from pathlib import Path
@@ -94,7 +95,6 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     assert recorded_process(home) is None
 
 
-@pytest.mark.slow
 def test_two_homes_that_start_at_once_get_servers_of_their_own(tmp_path: Path) -> None:
     homes = [Home(tmp_path / name) for name in ("one", "two")]
     users = [start(home, 600) for home in homes]
@@ -141,7 +141,6 @@ def test_clients_that_write_at_once_wait_for_one_another_and_none_is_refused(use
         assert set().union(*pool.map(deploy, range(8))) == {200, 201}  # 503 tells a client to try again later
 
 
-@pytest.mark.slow
 def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(tmp_path: Path) -> None:
     home = Home(tmp_path)
     first, url = use(home, 600)
@@ -223,7 +222,6 @@ def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Pope
     return command, psutil.Process(json.loads(note.read_text())["pid"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ended_by", "code"), [("SIGTERM", 143), pytest.param("closed terminal", 129, marks=pytest.mark.nightly)]
 )

@@ -29,6 +29,7 @@ from flows.tracking.server import experiment_id
 from gauntlet.core.errors import without_password
 from gauntlet.core.run_report import CandidateEntry
 
+pytestmark = pytest.mark.slow
 Append = Callable[..., None]
 
 
@@ -116,7 +117,6 @@ def test_server_that_was_named_is_not_forgotten_without_mlflow(folder: Path, mon
     assert not everything_sent(folder)
 
 
-@pytest.mark.slow
 def test_password_of_the_server_is_stored_nowhere_and_still_used(
     server: tuple[str, psutil.Process], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +179,6 @@ def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, p
     assert Sender(sender.home, folder).send()  # as `gauntlet sync` does
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", [("terminal", "page"), ("page", "terminal")], ids="-then-".join)
 def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment(tmp_path: Path, order: tuple[str, str]) -> None:
     home = Home(tmp_path / "home")

@@ -21,6 +21,7 @@ from flows.tracking.sender import PARENT, Sender
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 
+pytestmark = pytest.mark.slow
 Journaled = tuple[Sender, Journal]
 CPU = ["CPUExecutionProvider"]
 OWN_BYTES = 100_000
@@ -225,7 +226,6 @@ def three(home: Home, begin: Callable[..., Journaled], tmp_path: Path, monkeypat
     return sizes
 
 
-@pytest.mark.slow
 def test_cleaned_runs_leave_mlflow_with_their_files_as_soon_as_no_kept_run_needs_them(
     home: Home, client: MlflowClient, three: list[int], tmp_path: Path
 ) -> None:

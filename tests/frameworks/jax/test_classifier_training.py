@@ -22,6 +22,7 @@ from gauntlet.datasets.splits import ArraySplit, Dataset
 from gauntlet.runtime.resources import has_gpu
 from tasks.train.facts import TrainFacts
 
+pytestmark = pytest.mark.slow
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
 SIZES = {"train": 131, "validation": 60, "calibration": 10, "test": 40}  # 131: the last step of an epoch is not full
 TINY = {"widths": (6,), "epochs": 3, "batch_size": 32, "learning_rate": 0.02}

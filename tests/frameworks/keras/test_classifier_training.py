@@ -21,6 +21,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import ArraySplit, Dataset
 from tasks.train.facts import TrainFacts
 
+pytestmark = pytest.mark.slow
 SIZES = {"train": 97, "validation": 70, "calibration": 10, "test": 40}  # 97: the last step of an epoch has one image
 TINY = {"architecture": "small-cnn", "epochs": 3, "batch_size": 32, "learning_rate": 0.01}
 Fit = Callable[..., Report[TrainFacts]]
@@ -87,7 +88,6 @@ def test_train_learns_the_same_when_only_the_layout_differs(fit: Fit) -> None:
     assert nchw.facts.signature.inputs[0].shape == ("batch", 3, 8, 8)
 
 
-@pytest.mark.slow
 def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +101,6 @@ def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(
     assert waited == pytest.approx([waited[0] * training_loop.PLATEAU_FACTOR**n for n in range(3)])
 
 
-@pytest.mark.slow
 def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, digits: dict[str, Dataset]) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "train":

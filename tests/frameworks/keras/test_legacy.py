@@ -14,6 +14,8 @@ from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 
+pytestmark = pytest.mark.slow
+
 
 def keras_2() -> Any:
     """Return the package, behind what TensorFlow needs before it."""

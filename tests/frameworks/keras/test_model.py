@@ -22,6 +22,7 @@ from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.resources import usable_threads
 
+pytestmark = pytest.mark.slow
 QUIET = """
 import os, sys
 from frameworks.keras.tensorflow_setup import start_tensorflow
@@ -47,7 +48,6 @@ def run(code: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.slow
 def test_tensorflow_starts_in_silence_with_the_threads_of_this_process_and_pytorch_loads_after_it() -> None:
     told_otherwise = {"KERAS_BACKEND": "jax"}  # what the user prefers elsewhere does not count here
     code, told = run(QUIET + "import torch._dynamo", **told_otherwise)
@@ -61,14 +61,12 @@ def members(path: Path) -> dict[str, str]:
         return {name: sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
 
 
-@pytest.mark.slow
 def test_process_that_has_tensorflow_already_goes_on() -> None:
     code, told = run("import tensorflow\n" + QUIET, TF_CPP_MIN_LOG_LEVEL="3")
     assert code == 0, told
     assert told.splitlines()[-2:] == ["before", f"after tensorflow {usable_threads()}"]
 
 
-@pytest.mark.slow
 def test_keras_with_another_backend_is_refused_in_one_sentence() -> None:
     code, told = run("import os; os.environ['KERAS_BACKEND'] = 'jax'; import keras\n" + QUIET)
     assert code == 1
@@ -81,7 +79,6 @@ def test_names_are_all_classifiers_when_keras_is_asked_itself() -> None:
     assert set(known_names().values()) == {"small-cnn", *shipped}
 
 
-@pytest.mark.slow
 def test_efficientnet_has_no_preprocessing_and_keeps_small_pictures_large() -> None:
     layers = start_tensorflow().layers
     network = recipe("efficientnetb0").build()
@@ -96,7 +93,6 @@ def test_efficientnet_has_no_preprocessing_and_keeps_small_pictures_large() -> N
     )  # the classifier starts at zero
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     [

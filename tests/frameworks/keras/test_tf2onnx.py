@@ -27,6 +27,7 @@ from tasks.train.facts import TrainFacts
 from wings.inspection.library.diagnosis import diagnose, fix
 from wings.inspection.library.diagnosis.findings import CallerHints
 
+pytestmark = pytest.mark.slow
 EXPORTERS = (Tf2Onnx(), SavedModel())
 PICTURES = np.random.default_rng(0).standard_normal((40, 8, 8, 3)).astype(np.float32)
 Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
@@ -131,7 +132,6 @@ def test_norm_of_a_single_pixel_and_a_transposed_convolution_of_unknown_size_ans
     pass_the_gates(source, exported(exporter, source, out)[0], out)
 
 
-@pytest.mark.slow
 def test_export_has_the_same_bytes_when_repeated_and_the_opset_that_is_asked_for(
     bring: Bring, model_file: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tasks.export import ExportFacts, export
 from tasks.numerics import NumericsConfig, numerics
 from tasks.train.facts import TrainFacts
 
+pytestmark = pytest.mark.slow
 WRONG_TRANSLATION = """
 
 def symbolics():
@@ -88,7 +89,6 @@ def test_vote_uses_the_preferred_exporter_when_both_are_right(ask: Ask, prefer: 
         assert largest(report, between) < 1e-5
 
 
-@pytest.mark.slow
 def test_vote_names_torchscript_and_uses_dynamo_when_the_trace_froze_the_width(
     ask: Ask, workspace: Callable[..., Workspace]
 ) -> None:

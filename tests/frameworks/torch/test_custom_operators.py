@@ -35,6 +35,7 @@ from tasks.structure import StructureConfig, structure
 from tasks.train import train
 from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 
+pytestmark = pytest.mark.slow
 LIBRARY = needs.operator_library()
 Make = Callable[..., Workspace]
 

@@ -28,6 +28,7 @@ from tasks.train import train
 from tasks.train.facts import TrainFacts
 from wings.datasets.digit_scenes import DigitScenes
 
+pytestmark = pytest.mark.slow
 IMAGES = {"train_images": 48, "validation_images": 10, "calibration_images": 10, "test_images": 16}
 
 

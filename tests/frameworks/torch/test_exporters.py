@@ -27,6 +27,7 @@ from tasks.export.base import Exporter
 from tasks.numerics import NumericsConfig, NumericsFacts, numerics
 from tasks.structure import StructureConfig, structure
 
+pytestmark = pytest.mark.slow
 Make = Callable[..., Workspace]
 Exported = Callable[..., tuple[Report[ExportFacts], Path]]
 
@@ -113,7 +114,6 @@ def test_divergence_names_the_layer_when_one_weight_is_wrong(
     assert f"(Conv, module '{module}', relative error" in str(first_divergence(tmp_path / "wrong.onnx", golden, 1e-4))
 
 
-@pytest.mark.slow
 def test_export_is_refused_in_one_sentence_when_the_network_branches_on_values(
     tmp_path: Path, workspace: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,7 @@ def test_loss_is_zero_against_itself_and_found_where_predictions_are_shuffled(ta
     assert loss.verdict(0.05) == "proven bad"
 
 
+@pytest.mark.slow
 def test_interval_of_a_loss_holds_the_truth_as_often_as_it_says() -> None:
     """Both models' R² over all samples is known; the intervals from 150 of them hold its drop."""
     rng, found = np.random.default_rng(3), problem("regression", ("a",))

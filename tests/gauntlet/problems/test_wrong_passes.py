@@ -11,6 +11,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
 
+pytestmark = pytest.mark.slow
 LIMITS = AccuracyLimits()
 TRAINED_ON = 1300
 Linear = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -20,6 +20,8 @@ from gauntlet.race.target_validation import effective_precision
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets import OrtCpu
 
+pytestmark = pytest.mark.slow
+
 
 class Names(States):
     """Its kernels say what they are, as OpenVINO's do."""

@@ -21,6 +21,7 @@ from gauntlet.race.precision import worst_sqnr_db
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
+pytestmark = pytest.mark.slow
 SAMPLES = {"x": np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)}
 ARRAYS = Signature(task="arrays", inputs=(), outputs=(), layout="none")
 LISTS = {

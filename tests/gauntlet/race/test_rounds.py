@@ -24,6 +24,7 @@ from gauntlet.race.rows import ONE_PROCESS, rows
 from gauntlet.runtime.worker import TASKS
 from gauntlet.runtime.worker_client import WorkerClient
 
+pytestmark = pytest.mark.slow
 NAMES = ("fp32", "victim", "other")
 
 
@@ -90,7 +91,7 @@ def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: 
     assert counts(contenders["fine"]) == {1: 6}
 
 
-@pytest.mark.parametrize("restarts", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("restarts", [False, True])
 def test_race_goes_on_when_a_worker_hangs_after_a_round(run, restarts: bool) -> None:
     def watch(done: int) -> None:
         if done == 4:

@@ -23,6 +23,7 @@ from gauntlet.race.target_examiner import TargetExaminer
 from gauntlet.targets import OrtCpu
 from gauntlet.targets.base import BaseTarget, Precision
 
+pytestmark = pytest.mark.slow
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
 
 

@@ -16,6 +16,8 @@ from tasks.normalize.config import NormalizeFacts, StepFacts
 from tasks.optimize import OptimizeFacts
 from tasks.optimize.verified_pass import PassFacts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def brought(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,9 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.graph import read_untrusted_graph
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 GIGABYTE = 1_000_000_000
 LIMITS = {"timeout_s": 20.0, "memory_bytes": GIGABYTE}
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_left():
-    before = set(psutil.Process().children(recursive=True))  # a server of other tests may run all the while
-    yield
-    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_child_answers_and_tells_its_cost() -> None:

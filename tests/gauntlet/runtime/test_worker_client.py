@@ -15,16 +15,8 @@ import pytest
 import flows
 from gauntlet.runtime.worker_client import SHORT_WAIT, WorkerClient, WorkerFailed
 
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 READ = "import sys, os, time, signal, json; sys.stdin.readline(); "
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_left():
-    before = psutil.Process().children(recursive=True)
-    yield
-    new = [p for p in psutil.Process().children(recursive=True) if p not in before]
-    zombie, own = psutil.STATUS_ZOMBIE, "import sys, os, time"
-    assert [p for p in new if p.status() == zombie or own in " ".join(p.cmdline())] == []
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from gauntlet.runtime.session import open_session
 from serving.stages.loadgen import LoadGenFacts, Scenario, loadgen
 from wings.providers.accelerators import OrtCuda
 
+pytestmark = pytest.mark.slow
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")
 
@@ -37,10 +38,7 @@ def run(trained, workspace: Callable[..., Workspace]) -> Run:
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("SingleStream", "Offline"),
-        pytest.param(("SingleStream", "MultiStream", "Server", "Offline"), marks=pytest.mark.slow),
-    ],
+    [("SingleStream", "Offline"), ("SingleStream", "MultiStream", "Server", "Offline")],
 )
 def test_loadgen_is_valid_when_the_model_is_sound(run: Run, names: tuple[str, ...]) -> None:
     report = run(*({"scenario": name} for name in names))

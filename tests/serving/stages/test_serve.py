@@ -27,6 +27,7 @@ from serving.stages.serve.config import ServeConfig, ServeFacts
 from serving.stages.serve.measurement import ServeJob, http_request, read_trace, run_server_scenario
 from serving.stages.serve.percentile_interval import percentile_interval
 
+pytestmark = pytest.mark.slow
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")
 
@@ -104,7 +105,6 @@ class Moody(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
 
-@pytest.mark.slow
 def test_refused_and_failed_requests_are_infinitely_late(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Moody)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -143,7 +143,6 @@ def test_unresolved_objective_passes_only_where_it_may_and_was_kept_as_measured(
         assert "raise serve.min_duration_s" in check.remedy
 
 
-@pytest.mark.slow
 def test_server_that_cannot_start_breaks_the_stage_and_says_why(run: Run, tmp_path: Path) -> None:
     bundle = brightness_bundle(tmp_path / "other")
     spoil_golden_outputs(bundle)

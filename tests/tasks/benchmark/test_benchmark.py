@@ -9,7 +9,6 @@ from typing import Any
 import faulty_models
 import numpy as np
 import onnx
-import psutil
 import pytest
 from matmul_chains import SIZE, chain
 from synthetic_races import synthetic_race
@@ -26,6 +25,7 @@ from gauntlet.runtime.worker_client import WorkerClient
 from tasks.benchmark import BenchmarkConfig, benchmark, equally_fast, still_holds
 from tasks.benchmark.facts import BenchmarkFacts
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 Race = Callable[..., Report[BenchmarkFacts]]
 
 
@@ -47,13 +47,6 @@ def race(workspace: Callable[..., Workspace]) -> Race:
         return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_left():
-    yield
-    children = psutil.Process().children(recursive=True)
-    assert [p for p in children if "gauntlet.runtime.worker" in " ".join(p.cmdline())] == []
 
 
 def test_candidate_is_out_when_it_fails_at_one_of_the_batch_sizes(race: Race) -> None:
@@ -113,7 +106,6 @@ def test_race_goes_on_without_a_candidate_that_is_no_model(race: Race) -> None:
     assert [row.batch for row in facts.result("cheap").rows] == [1, 8]
 
 
-@pytest.mark.slow
 def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
     models = {"fp32": chain(24), "cheap": chain(1), "dear": chain(48), "dearer": chain(64)}
     facts = race(models, rounds=12, block_ms=8, early_stopping=True, batch_sizes=(1,)).facts
@@ -131,7 +123,6 @@ def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
     assert len(facts.control) == 1
 
 
-@pytest.mark.slow
 def test_race_reports_percentiles_when_there_are_enough_calls(race: Race) -> None:
     row = race({"fp32": chain(1)}, batch_sizes=(1,), block_ms=20).facts.results[0].rows[0]
     assert row.calls > 299

@@ -29,6 +29,7 @@ from tasks.benchmark.facts import BenchmarkFacts
 from tasks.benchmark.other_targets import aa_checks, race_on_target
 from tasks.select import Fidelity, SelectConfig, choose
 
+pytestmark = pytest.mark.slow
 SIZE = 64
 SLOW, FAST = {"kind": "ort-cpu", "level": "off"}, {"kind": "ort-cpu"}
 
@@ -100,7 +101,6 @@ def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, wo
     assert next(check for check in report.checks if check.name == "benchmark.absent_targets").passed
 
 
-@pytest.mark.slow
 def test_further_target_decides_nothing_when_it_is_no_deployment_target(race, workspace) -> None:
     facts = race(deploy_targets=[]).facts
     assert {result.target for result in facts.results} == {"ort-cpu-off"}
@@ -193,7 +193,6 @@ def test_targets_are_named_or_written_out() -> None:
     assert BenchmarkConfig().targets == (OrtCpu(),)
 
 
-@pytest.mark.slow
 def test_candidates_are_measured_beside_the_reference_of_the_first_target(
     workspace: Callable[..., Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +233,6 @@ def go(tmp_path: Path, target) -> ModelOnTarget:
     return found
 
 
-@pytest.mark.slow
 def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if GpuTarget().unavailable() is None:
         pytest.skip("CUDA runs here")

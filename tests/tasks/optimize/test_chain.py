@@ -19,6 +19,7 @@ from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import OrtGraph, PythonPass
 from tasks.optimize.verified_pass import PassFacts, _outer, speed_ratio
 
+pytestmark = pytest.mark.slow
 Own = Callable[[str], PythonPass]
 
 
@@ -47,7 +48,6 @@ def test_wrong_pass_in_a_chain_is_named_and_the_others_are_kept(subject, own: Ow
     assert report.failures == ()
 
 
-@pytest.mark.slow
 def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own) -> None:
     names = ("unknown_operator", "no_relu", "renamed_input", "wide_output", "number")
     facts = by_name(work(subject, *(own(name) for name in names)))
@@ -59,7 +59,6 @@ def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own
     assert "own_passes:number returns int" in facts["number"].reason
 
 
-@pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_crashes(subject, own: Own) -> None:
     facts = by_name(work(subject, own("crash"), own("no_identities")))
     assert [facts[name].outcome for name in ("crash", "no_identities")] == ["rejected", "accepted"]
@@ -74,7 +73,6 @@ def test_candidate_is_rejected_when_a_lone_pass_is_wrong(subject, own: Own) -> N
     assert failure.remedy == ""
 
 
-@pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_hangs(subject, own: Own) -> None:
     facts = by_name(work(subject, own("hang"), own("no_identities"), timeout_s=8))
     assert [facts[name].outcome for name in ("hang", "no_identities")] == ["rejected", "accepted"]
@@ -100,7 +98,6 @@ def test_chain_writes_nothing_that_only_this_processor_can_load(subject) -> None
     assert "a layout specific to this processor" in facts.reason
 
 
-@pytest.mark.slow
 def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> None:
     chain = Chain(passes=(own("nothing"), own("no_identities")))
     optimize(chain, subject.out, model=subject.model, golden=subject.golden)

@@ -18,6 +18,8 @@ from tasks.select.decision import Choice, Confirmation
 
 from .conftest import Confirm
 
+pytestmark = pytest.mark.slow
+
 
 def test_faster_candidate_is_confirmed_with_a_new_measurement(confirmed: Confirm) -> None:
     report = confirmed({"fp32": chain(24), "cheap": chain(1)}, "cheap")

@@ -13,6 +13,7 @@ from gauntlet.core.report import Report
 from tasks.select import Decision, Fidelity, SelectConfig
 from tasks.select.choose import choose as choose_winner
 
+pytestmark = pytest.mark.slow
 MB = 1_000_000
 FAST, EQUAL, SLOW = (2.0, 2.5, 3.0), (0.98, 1.0, 1.02), (0.5, 0.6, 0.7)
 LEAN, HEAVY = (1.4, 1.5, 1.6), (0.8, 0.9, 0.95)

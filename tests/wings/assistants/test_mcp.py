@@ -11,6 +11,7 @@ import onnx_text
 import pytest
 from harness import GAUNTLET, RACE
 
+pytestmark = pytest.mark.slow
 mcp = pytest.importorskip("mcp")
 
 MODEL = """m (float[n,64] x) => (float[n,10] y) <float[64,64] v, float[64,10] w>
@@ -74,7 +75,6 @@ def test_run_that_would_loosen_a_gate_is_refused_before_anything_runs(folder: Pa
     assert not (folder / "home").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_run_ends_with_its_verdict_also_where_a_tighter_gate_fails(folder: Path) -> None:
     free = [setting for setting in RACE if "restart" not in setting] + ["quantize=[]"]

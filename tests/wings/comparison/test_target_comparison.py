@@ -21,6 +21,7 @@ from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
 from wings.providers.openvino import OpenVino
 
+pytestmark = pytest.mark.slow
 PLAN = Plan(batch_sizes=(1, 3), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 
 
@@ -97,7 +98,7 @@ def test_next_pair_is_the_reference_when_the_first_breaks_in_the_race(tmp_path: 
     assert math.isnan(found.aa_deviation)
 
 
-@pytest.mark.parametrize("first", [pytest.param("fine", marks=pytest.mark.slow), "picky"])
+@pytest.mark.parametrize("first", ["fine", "picky"])
 def test_pair_keeps_the_batch_sizes_that_it_was_measured_at(tmp_path: Path, first: str) -> None:
     for name, most in (("fine", 3), ("picky", 1)):
         onnx.save(faulty_models.picky(most, 1), tmp_path / f"{name}.onnx")
@@ -115,7 +116,6 @@ def test_pair_keeps_the_batch_sizes_that_it_was_measured_at(tmp_path: Path, firs
     assert not math.isnan(found.aa_deviation)
 
 
-@pytest.mark.slow
 def test_nothing_is_raced_when_nothing_can_run(tmp_path: Path, model: Path) -> None:
     found = go(tmp_path, {"cnn": model}, Liar())
     assert found.reference is None
@@ -123,7 +123,6 @@ def test_nothing_is_raced_when_nothing_can_run(tmp_path: Path, model: Path) -> N
     assert len(found.failed) == 1
 
 
-@pytest.mark.slow
 def test_model_with_a_fixed_batch_is_measured_at_that_one(tmp_path: Path) -> None:
     onnx.save(faulty_models.cnn(batch=2), tmp_path / "two.onnx")
     found = go(tmp_path, {"two": tmp_path / "two.onnx"}, OrtCpu())

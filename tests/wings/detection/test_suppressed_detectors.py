@@ -27,6 +27,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from wings.detection.box_decoding import decode_boxes
 
+pytestmark = pytest.mark.slow
 SAMPLES = {"images": images(40)}
 CLASSES = tuple(map(str, range(detector_models.CLASSES)))
 

@@ -31,6 +31,7 @@ from gauntlet.runtime.session import open_session
 from wings.devices.deliveries import edge, trainable, web
 from wings.devices.edge_files import MODEL_FILE, OPERATORS_FILE, write_edge_files
 
+pytestmark = pytest.mark.slow
 TWO_INPUTS = """two (int64[n,4] x, float16[n,4] h) => (float16[n,4] y, int64[n] best) <float[4,4] w> {
   f = Cast<to=1>(x) m = MatMul(f, w) s = Cast<to=10>(m) y = Add(s, h) best = ArgMax<axis=1, keepdims=0>(m)
 }"""
@@ -155,7 +156,6 @@ def test_operator_computes_where_its_library_is_registered(library: Path, model:
         open_session(model)
 
 
-@pytest.mark.slow
 def test_model_with_the_operator_passes_every_gate_and_is_shipped(
     run: Callable[[PipelineConfig], RunReport], library: Path, model: Path, tmp_path: Path
 ) -> None:

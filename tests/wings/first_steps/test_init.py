@@ -20,6 +20,7 @@ from gauntlet.core.errors import ConfigError
 from wings.first_steps import model_flow
 from wings.first_steps.model_flow import run_model_or_preset
 
+pytestmark = pytest.mark.slow
 MODEL = "m (float[n,4] x) => (float[n,3] y) <float[4,3] w> { y = MatMul(x, w) }"
 
 
@@ -134,7 +135,6 @@ def test_wrong_field_is_one_error(how: dict[str, str], message: str) -> None:
         run_model_or_preset.fn(**how)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_model_file_and_its_samples_end_in_a_report(model: Path) -> None:
     settings = (*(each for each in QUICK if each.startswith(("benchmark", "numerics"))), "quantize=[]")

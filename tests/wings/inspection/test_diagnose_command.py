@@ -15,6 +15,8 @@ from gauntlet.runtime.integer_share import measure_integer_share
 from wings.inspection.library.diagnosis.findings import TITLES, Diagnosis, FixResult
 from wings.inspection.library.summary import Inspection, inspect
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -56,7 +58,6 @@ def test_warning_alone_ends_with_exit_code_0(tmp_path: Path, model: Path) -> Non
     assert "1 warning" in done.stdout
 
 
-@pytest.mark.slow
 def test_json_holds_the_diagnosis_the_fixes_and_the_diagnosis_after(tmp_path: Path, model: Path) -> None:
     onnx.save(faulty_models.frozen_batch(), model)
     done = called(tmp_path, "diagnose", "model.onnx", "--json", "--fix", "fixed.onnx", "--layout", "NHWC")
@@ -152,7 +153,6 @@ def test_targets_show_what_each_takes_within_80_columns(tmp_path: Path) -> None:
     assert "1 node on CPUExecutionProvider: Sin" in done.stdout
 
 
-@pytest.mark.slow
 def test_targets_are_in_the_json_and_an_unknown_one_is_an_error(tmp_path: Path, model: Path) -> None:
     done = called(tmp_path, "diagnose", "model.onnx", "--json", "--targets", "ort-cpu")
     [row] = json.loads(done.stdout)["targets"]

@@ -17,6 +17,7 @@ from tasks.benchmark import BenchmarkConfig
 from wings.machines.library.remote import RemoteRace, plan_for
 from wings.machines.race_flow import SHARED_STORE, RaceRequest, fetch, race
 
+pytestmark = pytest.mark.slow
 TARGET = OrtCpu(spinning=False, on="shelf")
 CONFIG = BenchmarkConfig(
     targets=(OrtCpu(), TARGET), rounds=6, block_ms=1, threads=1, batch_sizes=(1,), restart_processes=False

@@ -15,6 +15,7 @@ from flows.servers.password import CLIENT, SERVER, mlflow_variables
 from flows.servers.ports import Port
 from flows.tracking.server import with_password
 
+pytestmark = pytest.mark.slow
 CREATE = "api/2.0/mlflow/experiments/create"
 
 

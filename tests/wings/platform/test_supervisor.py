@@ -21,6 +21,7 @@ from gauntlet.core.errors import StageError
 from wings.platform.local_platform import PlatformSettings
 from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file, supervisor_lock
 
+pytestmark = pytest.mark.slow
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 

@@ -13,6 +13,7 @@ import needs
 import onnx
 import pytest
 
+pytestmark = pytest.mark.slow
 PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -31,6 +31,8 @@ from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.quantize.static import StaticInt8
 from wings.repair import AUTO_BUDGET_S, RepairConfig, RepairFacts
 
+pytestmark = pytest.mark.slow
+
 
 def judged(network: Network, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
     trained = network.trained
@@ -78,7 +80,6 @@ def test_one_set_is_evaluated_and_no_more_asked_when_the_budget_is_used_up(
     assert check.remedy == "raise repair.budget_s"
 
 
-@pytest.mark.slow
 def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
     network: Network, workspace: Callable[..., Workspace]
 ) -> None:
@@ -167,7 +168,6 @@ Run = Callable[[PipelineConfig], RunReport]
 ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static, reduce_range: true}]", "repair.enabled=true")
 
 
-@pytest.mark.slow
 def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, home: Home) -> None:
     first = run(quick_config(*ONE_RECIPE))
     plain = next(c for c in first.candidates if c.name == "static-u8s8-no-overflow")
@@ -205,7 +205,6 @@ def sum_of_weights(network: Network, model: Artifact) -> int:
     return sum(int(np.abs(array.astype(int)).sum()) for array in stored if array.ndim > 1)
 
 
-@pytest.mark.slow
 def test_range_is_reduced_before_any_node_is_left_in_float_when_sums_saturate(
     network: Network, workspace: Callable[..., Workspace]
 ) -> None:

@@ -22,6 +22,7 @@ from tasks.benchmark.config import BenchmarkConfig
 from tasks.train.onnx_pretrained import OnnxModel
 from wings.sizes.library.size_race import SizesFacts, sizes
 
+pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(0)
 RELU = "m (float[n,t,4] x) => (float[n,t,4] y) { y = Relu(x) }"
 PRODUCTS = (

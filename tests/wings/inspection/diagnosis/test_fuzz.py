@@ -14,7 +14,6 @@ import faulty_models
 import numpy as np
 import onnx
 import onnx_text
-import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -22,7 +21,7 @@ from gauntlet.core.errors import PipelineError
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, SubprocessResult, run_in_subprocess
 from wings.inspection.library import diagnosis, summary
 
-pytestmark = pytest.mark.usefixtures("apart")
+pytestmark = pytest.mark.usefixtures("apart", "no_process_is_left")
 
 BASES = (
     faulty_models.cnn,
@@ -186,7 +185,6 @@ def check(mutation: Mutation, folder: Path, timeout_s: float | None = None) -> s
     """Diagnose and inspect one file; return what became of it."""
     path = folder / f"{mutation.name}.onnx"
     path.write_bytes(mutation.content)
-    before = set(psutil.Process().children(recursive=True))  # a server of other tests may run all the while
     start = time.monotonic()
     try:
         result = diagnosis.diagnose(path, timeout_s=timeout_s)
@@ -206,7 +204,6 @@ def check(mutation: Mutation, folder: Path, timeout_s: float | None = None) -> s
     except PipelineError as error:
         _one_clear_error(path, error)
     assert time.monotonic() - start < MAX_SECONDS
-    assert set(psutil.Process().children(recursive=True)) <= before
     return outcome
 
 
@@ -256,6 +253,7 @@ def violent() -> list[Mutation]:
     return [m for m in mutations() if "absurd_intermediate" in m.name or "endless" in m.name]
 
 
+@pytest.mark.slow
 def test_every_damaged_file_is_a_diagnosis_or_one_clear_error(tmp_path: Path) -> None:
     """All but the violent ones share one child; whoever does not fit in there is checked alone."""
     outcomes = check_many([mutation for mutation in mutations() if mutation not in violent()], tmp_path)

@@ -19,6 +19,7 @@ from gauntlet.core.report import Check
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.prefect_flows.promotion import promote
 
+pytestmark = pytest.mark.slow
 OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(override="ticket 7")
 
 

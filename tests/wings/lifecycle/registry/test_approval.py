@@ -17,6 +17,8 @@ from wings.lifecycle.registry.model_history import history
 
 from .conftest import MakeRun, aliases, ask
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def asked(home: Home, run: MakeRun, no_replay: list[str], monkeypatch: pytest.MonkeyPatch) -> Home:
@@ -106,7 +108,6 @@ def test_what_is_not_good_enough_does_not_wait(home: Home, run: MakeRun) -> None
     assert outcomes(home) == ["refused"]
 
 
-@pytest.mark.slow
 def test_two_people_at_two_terminals(home: Home, run: MakeRun, tmp_path: Path) -> None:
     run("run-1")
     known = {"GAUNTLET_HOME": str(home.root)}

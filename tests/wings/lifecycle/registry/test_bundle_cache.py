@@ -17,6 +17,8 @@ from wings.lifecycle.registry import bundle_cache
 from wings.lifecycle.registry.bundle_cache import ResolvedBundle, follow, resolve
 from wings.lifecycle.registry.promote import PromotionRequest, promote
 
+pytestmark = pytest.mark.slow
+
 
 def challenge(home: Home, run: str) -> None:
     """Register a run as the challenger, which needs no replay."""
@@ -134,7 +136,6 @@ def served(server: ServerProcess) -> str:
     return str(server.get("/v2/models/digits").json()["versions"][0])
 
 
-@pytest.mark.slow
 def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is_proven(
     home: Home, run: Callable[..., Bundle], tmp_path: Path
 ) -> None:
@@ -151,7 +152,6 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
         assert server.metric("gauntlet_model_alias_age_seconds", model="digits") > 0
 
 
-@pytest.mark.slow
 def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home, tmp_path: Path) -> None:
     from harness import command
 
@@ -161,7 +161,6 @@ def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home
     assert "gauntlet promote RUN --name digits" in done.stderr
 
 
-@pytest.mark.slow
 def test_follower_asks_for_the_signatures_that_its_own_home_lists(
     home: Home, run: Callable[..., Bundle], tmp_path: Path
 ) -> None:
@@ -178,7 +177,6 @@ def test_follower_asks_for_the_signatures_that_its_own_home_lists(
         assert bundle.digest.startswith(served(server))
 
 
-@pytest.mark.slow
 def test_server_waits_for_the_first_version_and_serves_it_without_a_restart(
     home: Home, run: Callable[..., Bundle], tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from wings.lifecycle.registry.transaction import abandon, transaction
 
 from .conftest import OVERRIDDEN, aliases, ask
 
+pytestmark = pytest.mark.slow
+
 
 def interrupted(home: Home, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for a promotion that ends once it is in the ledger."""

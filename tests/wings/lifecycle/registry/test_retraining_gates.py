@@ -34,6 +34,7 @@ from wings.lifecycle.registry.champion_config import champion_config
 from wings.lifecycle.registry.model_registry import ModelRegistry, RegistryError
 from wings.lifecycle.registry.promote import PromotionRequest, promote
 
+pytestmark = pytest.mark.slow
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 CONFIG = PipelineConfig(name="digits").model_dump(mode="json")
 FEW = 300

@@ -28,6 +28,7 @@ from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 
 from .conftest import MakeRun, aliases, ask
 
+pytestmark = pytest.mark.slow
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 FAULTS = {
     "equal": "",

@@ -6,6 +6,8 @@ from drifting_digits import LIMITS, alarm_of, concept_drift, label_shift, popula
 
 from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values, drift_wealth, log_bets
 
+pytestmark = pytest.mark.slow
+
 
 def test_p_values_are_ranks_among_the_reference_and_all_earlier_samples() -> None:
     random = np.random.default_rng(0)

@@ -20,6 +20,7 @@ from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
 from wings.lifecycle.library.monitoring.monitor import monitor
 from wings.lifecycle.library.monitoring.monitor_result import FeatureResult, MonitorLimits, MonitorResult
 
+pytestmark = pytest.mark.slow
 LEVEL = 0.05
 OUTPUT = EmbeddingOutput(layer="Gemm 'y'", tensor="h", size=64, channels_first=False)
 NETWORK = """network (float[n,1,8,8] x) => (float[n,10] y)

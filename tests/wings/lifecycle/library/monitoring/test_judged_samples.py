@@ -18,6 +18,7 @@ from wings.lifecycle.library.monitoring.monitor_result import EstimateResult, Mo
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.risk_evidence import harm_wealth
 
+pytestmark = pytest.mark.slow
 LIMITS = MonitorLimits()
 
 

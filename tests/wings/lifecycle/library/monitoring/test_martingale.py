@@ -24,6 +24,7 @@ from wings.lifecycle.library.monitoring.risk_evidence import (
     within_wealth,
 )
 
+pytestmark = pytest.mark.slow
 Stream = Callable[[np.random.Generator, int], np.ndarray]
 STREAMS, SAMPLES = 40, 1200
 LEVEL = 0.05 / 4 / 5

@@ -20,6 +20,7 @@ from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLi
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
 from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel, gain_of, shadow_replay, target_of_session
 
+pytestmark = pytest.mark.slow
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 """The latency of these tests decides nothing."""
 MIXED = "m (float[n,4] x) => (float[n,4] y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"
@@ -146,7 +147,6 @@ def test_requests_are_replayed_one_by_one_as_a_model_that_mixes_them_is_served(t
     assert model.outputs(tmp_path, 1, 60.0)["y"][0] == pytest.approx(0.7, rel=0.01)  # 0 beside the other
 
 
-@pytest.mark.slow
 def test_challenger_must_be_proven_better_where_it_is_asked_to_be(champion: Bundle, tmp_path: Path) -> None:
     better = make_bundle(tmp_path / "b")
     won = shadow_replay(champion, better, requests(), QUICK, must_win_on=requests(400))
