@@ -17,10 +17,10 @@ demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest fi
 onnx: .venv/onnx  ## what `gauntlet run model.onnx` needs: everything but a training framework
 	@echo "Ready: $(BIN)/gauntlet run model.onnx --data images"
 
-test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
+test: .venv/dev  ## the tests, but for the slow ones
 	$(PYTEST) $(ARGS)
 
-test-all: .venv/dev  ## every test but the nightly ones
+test-all: .venv/dev  ## the slow ones too; the nightly ones alone are left out
 	$(PYTEST) -m "not nightly" $(ARGS)
 
 nightly: .venv/dev arm64  ## random kills, PostgreSQL, browsers, emulated processors, simulations, further models of each kind; no file is skipped
