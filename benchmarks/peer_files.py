@@ -37,7 +37,7 @@ from gauntlet.targets import OrtCpu, Target
 from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
 from wings.providers.openvino import OpenVino, OrtOpenVino
 
-NNCF = RuntimeEnvironment(python=("nncf==3.4.0", "openvino==2026.4.1"))
+NNCF = RuntimeEnvironment(python=("nncf==3.4.0", "onnx==1.22.0", "onnxruntime==1.32.0", "openvino==2026.4.1"))
 OLIVE = RuntimeEnvironment(
     python=("olive-ai==0.13.0", "onnxruntime==1.31.1", "requests==2.34.2")
 )  # it does not name the last

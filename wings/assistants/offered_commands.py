@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,7 @@ class OfferedCommand:
             if action is None:
                 raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")
             texts = _texts(value)
-            if name != "set" and any(".py" in text.lower() for text in texts):
+            if name != "set" and any(".py" in text.lower() or names_code(text) for text in texts):
                 raise ConfigError(f"{self.name}: {name}: code is run from the command line alone")
             if not action.option_strings:
                 places += texts
@@ -85,6 +86,13 @@ def offered_commands() -> dict[str, OfferedCommand]:
         for name, offered in {**READING, "run": RUN}.items()
         if name in commands.choices
     }
+
+
+def names_code(source: str) -> bool:
+    """Return whether something is a configuration that names a function of the user's, which `validate` imports."""
+    with suppress(ConfigError):
+        return not is_model(source) and '"code_folder":' in load(source).model_dump_json()
+    return False
 
 
 def _schema(action: argparse.Action) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def _permitted(config: dict[str, Any], setting: str) -> str:
     if old is None:
         is_tighter = part in UNLIMITED and not math.isnan(new)
     else:
-        is_tighter = _is_number(old) and (new <= old if name.startswith("max_") else new >= old)
+        is_tighter = type(old) in (int, float) and (new <= old if name.startswith("max_") else new >= old)
     if not is_tighter:
         raise ConfigError(f"set: {setting}: an assistant cannot loosen a gate; {key} is {old}")
     return f"{key}={int(new) if new.is_integer() else new}"
@@ -154,7 +162,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan  # it is not tighter than anything
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

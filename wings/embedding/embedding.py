@@ -113,15 +113,10 @@ def infer_embedding(known: Evidence, certain: bool) -> Iterator[InferredProblem]
     """Yield the outputs that hold a vector for each sample; see `infer_problem`."""
     for name, vectors in known.rows.items():
         size = vectors.shape[1]
-        if size >= MIN_EMBEDDING and _have_unit_length(vectors):
+        if size >= MIN_EMBEDDING and np.allclose(np.linalg.norm(vectors.astype(float), axis=1), 1, 0, SUM_TOLERANCE):
             yield InferredProblem("embedding", f"{name} [n, {size}] holds vectors of length 1", name)
         elif size >= MIN_EMBEDDING and is_named(name, EMBEDDING_NAMES) and known.last(name) in NORMALIZATIONS:
             why = f"is normalized by {known.last(name)} and has the name of an embedding"
             yield InferredProblem("embedding", f"{name} [n, {size}] {why}", name)
         elif certain:
             yield InferredProblem("embedding", f"{name}, as requested", name)
-
-
-def _have_unit_length(vectors: Array) -> bool:
-    """Return whether each row has length 1."""
-    return bool(np.all(np.abs(np.linalg.norm(vectors.astype(np.float64), axis=1) - 1) < SUM_TOLERANCE))

@@ -65,6 +65,17 @@ def test_tool_that_reads_gives_what_the_command_prints(folder: Path) -> None:
     assert "there is no report of a finished run" in text
 
 
+@pytest.mark.parametrize(("tool", "config"), [("validate", ["own.yaml"]), ("run", "own.yaml")])
+def test_code_that_a_configuration_names_is_not_run(folder: Path, tool: str, config: Any) -> None:
+    pytest.importorskip("frameworks.torch")
+    (folder / "nets.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef make(): ...")
+    (folder / "own.yaml").write_text("train: {kind: torch-model, factory: 'nets:make', weights: w.pt}")
+    is_error, text = called(folder, tool, config=config)
+    assert is_error
+    assert text == f"{tool}: config: code is run from the command line alone"
+    assert not (folder / "ran").exists()
+
+
 def test_run_that_would_loosen_a_gate_is_refused_before_anything_runs(folder: Path) -> None:
     is_error, text = called(folder, "run", config="model.onnx", set=["accuracy.min_sqnr_db=1"])
     assert is_error
