@@ -110,11 +110,6 @@ def field(random: np.random.Generator) -> dict[str, float]:
     return dict(zip([*KEEP, *(f"c{i}" for i in range(22))], costs, strict=True))
 
 
-def equals(random: np.random.Generator) -> dict[str, float]:
-    """Return the costs of a reference, its control and 10 candidates that are within 7 % of each other."""
-    return dict.fromkeys(KEEP, 3.0) | {f"c{i}": random.uniform(2.9, 3.1) for i in range(10)}
-
-
 def simulated(random: np.random.Generator, noise: Noise, costs: dict[str, float]) -> dict[str, Blocks]:
     """Return the times of one race, by contender."""
     return dict(zip(costs, rounds(random, noise, [*costs.values()], ROUNDS), strict=True))
@@ -136,7 +131,7 @@ def best_dropped(noise: Noise, races: int, seed: int = 4) -> int:
     """Race nearly equal candidates; return in how many races the best one is dropped."""
     random, mistakes = np.random.default_rng(seed), 0
     for _ in range(races):
-        costs = equals(random)
+        costs = dict.fromkeys(KEEP, 3.0) | {f"c{i}": random.uniform(2.9, 3.1) for i in range(10)}
         drops, _ = eliminate(simulated(random, noise, costs), ROUNDS)
         mistakes += min(costs, key=lambda name: costs[name]) in drops
     return mistakes
