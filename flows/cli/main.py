@@ -19,8 +19,8 @@ EXTRAS = {
     "mcp": "assistants",
 }
 """Module -> the extra that brings it; each framework knows its own."""
-FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)
-"""Of another user's file, of a read-only disk, and of a link where another user may have put it."""
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
+"""Of another user's file, a read-only disk, a link where another user may have put it, and a name that is too long."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -64,7 +64,8 @@ class OfferedCommand:
             if action is None:
                 raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")
             texts = _texts(value)
-            if name != "set" and any(".py" in text.lower() or names_code(text) for text in texts):
+            codes = (".py" in text.lower() or (self.only_reads and names_code(text)) for text in texts)
+            if name != "set" and any(codes):
                 raise ConfigError(f"{self.name}: {name}: code is run from the command line alone")
             if not action.option_strings:
                 places += texts
@@ -90,7 +91,7 @@ def offered_commands() -> dict[str, OfferedCommand]:
 
 def names_code(source: str) -> bool:
     """Return whether something is a configuration that names a function of the user's, which `validate` imports."""
-    with suppress(ConfigError):
+    with suppress(ConfigError, OSError):
         return not is_model(source) and '"code_folder":' in load(source).model_dump_json()
     return False
 

@@ -118,6 +118,7 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         ),
         (["show"], ["there is no report of a finished run", "gauntlet run"]),
         (["show", "2020"], ["a run '2020'", "gauntlet run"]),
+        (["validate", "x" * 300], ["xxx: File name too long. Fix: "]),
         (["sing-along"], ["there is no command 'sing-along'; `gauntlet --help` lists all"]),
         (["validat"], ["did you mean 'validate'?"]),
     ],
