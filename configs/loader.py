@@ -102,7 +102,7 @@ def _hint(word: str, allowed: list[str]) -> str:
 def _parse(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(values).__name__}")

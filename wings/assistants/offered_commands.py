@@ -64,8 +64,7 @@ class OfferedCommand:
             if action is None:
                 raise ConfigError(f"{self.name}: unknown argument {name!r}; available: {', '.join(self.actions)}")
             texts = _texts(value)
-            codes = (".py" in text.lower() or (self.only_reads and names_code(text)) for text in texts)
-            if name != "set" and any(codes):
+            if name != "set" and any(".py" in t.lower() or (self.only_reads and names_code(t)) for t in texts):
                 raise ConfigError(f"{self.name}: {name}: code is run from the command line alone")
             if not action.option_strings:
                 places += texts

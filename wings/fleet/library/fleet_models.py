@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from configs.brought_model import infer_config
@@ -51,7 +52,8 @@ def find_models(folder: Path) -> tuple[FleetModel, ...]:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; expected one with model files, or with configurations")
     folder, suffixes = folder.resolve(), (*CONFIGS, *model_suffixes())
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()]
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)  # but for what it may not read
+    paths = [path for path in sorted(found) if path.suffix.lower() in suffixes and path.is_file()]
     configured = {path.with_suffix("") for path in paths if path.suffix.lower() in CONFIGS}
     models = []
     for path in paths:
