@@ -47,16 +47,17 @@ def recommended_recipes(
         *others,
         safe.replace(calibration_method=Percentile(percentile=99.99)),
     ]
-    for_targets = dict.fromkeys(StaticInt8.model_validate(t.int8_options) for t in deployed if t.int8_options)
+    wanted = (StaticInt8.model_validate(target.int8_options) for target in deployed if target.int8_options)
+    for_targets = dict.fromkeys(r.replace(reduce_range=saturates and r.activations == "u8") for r in wanted)
     dynamic, installed = DynamicInt8(op_types="matmul"), kinds("recipe")
     weight_only = [installed["weight-only"](bits=bits) for bits in (8, 4) if "weight-only" in installed]
     recipes: dict[Operators, list[Recipe]] = {
-        "convolutions": [safe, *for_targets, *variants],
-        "matrices": [safe, variants[0], dynamic, DynamicInt8(weights="s8", op_types="matmul"), *for_targets],
-        "attention": [safe, dynamic, DynamicInt8(weights="s8", op_types="matmul"), *weight_only, *for_targets],
-        "unknown": [safe, *for_targets, variants[0], dynamic, *variants[1:]],
+        "convolutions": [*variants],
+        "matrices": [variants[0], dynamic, DynamicInt8(weights="s8", op_types="matmul")],
+        "attention": [dynamic, DynamicInt8(weights="s8", op_types="matmul"), *weight_only],
+        "unknown": [variants[0], dynamic, *variants[1:]],
     }
-    return tuple(recipes[operators])
+    return (safe, *for_targets, *recipes[operators])
 
 
 AUTO = "auto"

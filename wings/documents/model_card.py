@@ -92,7 +92,8 @@ def _results(report: RunReport) -> Iterator[Row]:
     """Yield the metrics of this file, then those of the network that it was made from."""
     entry, measured, count = winner_of(report), _facts(report, "accuracy", report.winner), _images(report).get("test")
     if entry.accuracy is not None:
-        yield report.metric, _score(entry.accuracy, report.metric), _interval(entry.accuracy, count, report.metric)
+        score = percent(entry.accuracy) if report.metric == "accuracy" else f"{float(entry.accuracy):.4f}"
+        yield report.metric, score, _interval(entry.accuracy, count, report.metric)
     if change := measured.get("change"):
         ends = f"{float(change['low']):.4f} to {float(change['high']):.4f}"
         yield f"{report.metric} lost against FP32", f"{float(change['drop']):.4f}", ends
@@ -148,10 +149,6 @@ def _images(report: RunReport) -> dict[str, Any]:
 def _part(values: Any, key: str) -> dict[str, Any]:
     part = values.get(key)
     return part if isinstance(part, dict) else {}
-
-
-def _score(value: float, metric: str) -> str:
-    return percent(value) if metric == "accuracy" else f"{value:.4f}"
 
 
 def _interval(value: float, count: Any, metric: str) -> str:

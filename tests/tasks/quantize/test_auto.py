@@ -56,9 +56,11 @@ def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped
     assert more() == more("ort-cpu", "ort-cuda") == []
     assert more("openvino", "ort-openvino") == ["static-u8s8-inputs"]
     assert more("ort-tensorrt") == ["static-s8s8-symmetric-inputs"]
+    second = {recommended_recipes(AVX2, o, deployed=[by_name("openvino")])[1].name for o in OPERATORS}
+    assert second == {"static-u8s8-no-overflow-inputs"}  # before the time is up, and without saturation
     shipped = ("benchmark.targets=[ort-cpu, ort-openvino-f32, openvino-int8]", "quantize=auto")
     told = load("digits-resnet18", (*shipped, "benchmark.deploy_targets=[ort-openvino-f32]"))
-    assert [r.name for r in told.quantize if r.name.endswith("-inputs")] == ["static-u8s8-inputs"]
+    assert sum(r.name.endswith("-inputs") for r in told.quantize) == 1
     assert not any(r.name.endswith("-inputs") for r in load("digits-resnet18", shipped).quantize)
 
 
@@ -95,7 +97,5 @@ def test_auto_is_in_the_schema_that_forms_are_drawn_from() -> None:
 
 def test_auto_offers_one_recipe_that_leaves_the_head_in_float() -> None:
     for processor in (VNNI, AVX2, ARM):
-        heads = [
-            r for r in recommended_recipes(processor, "convolutions") if isinstance(r, StaticInt8) and r.float_head
-        ]
+        heads = [r for r in recommended_recipes(processor, "convolutions") if getattr(r, "float_head", False)]
         assert len(heads) == 1

@@ -69,8 +69,8 @@ def test_tool_that_reads_runs_no_code_that_a_configuration_names(folder: Path) -
     pytest.importorskip("frameworks.torch")
     (folder / "nets.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef make(): ...")
     (folder / "own.yaml").write_text("train: {kind: torch-model, factory: 'nets:make', weights: w.pt}")
-    answer = called(folder, "validate", config=["own.yaml"])
-    assert answer == (True, "validate: config: code is run from the command line alone")
+    refusal = "validate: config: code is run from the command line alone"
+    assert called(folder, "validate", config=["own.yaml"]) == (True, refusal)
     assert not (folder / "ran").exists()
 
 
