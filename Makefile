@@ -8,6 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing assistants
 ARGS ?=
+# Where containers set it, each process would compile this program anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo onnx test test-all nightly check types style documentation docs wheel up clean zoo $(EXTRAS) arm64
 
