@@ -114,6 +114,7 @@ def test_set_is_refused_and_repeated_when_it_leads_nowhere(tmp_path: Path, setti
         ("name: [unclosed", "not readable as YAML"),
         ("- a\n- b\n", "expected a mapping of keys to values, got list"),
         ("", "got NoneType"),
+        ("just words", "got str"),
         ("name: " + "[" * 3000, "not readable as YAML"),
         ("!!python/object/apply:os.system ['true']", "not readable as YAML"),
     ],

@@ -107,7 +107,7 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["validate", "nothing.yaml"], ["nothing.yaml", "no such file or preset", "digits-resnet18"]),
-        (["run", "digits-resnet18", "--set", "train.epochs=0"], ["digits-resnet18.yaml", "train.epochs", "greater"]),
+        (["run", "digits-resnet18", "--set", "train.epochs=0"], ["digits-resnet18.yaml", "train.epochs: 0", "greater"]),
         (["run", "digits-resnet18", "--set", "train.epoch=3"], ["train.epoch", "did you mean 'epochs'"]),
         (["run", "digits-resnet18", "--set", "nonsense"], ["--set nonsense", "key.path=value"]),
         (["validate", "digits-resnet18", "--set", "select.batch=3"], ["select.batch", "benchmark.batch_sizes"]),

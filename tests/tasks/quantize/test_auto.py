@@ -60,7 +60,7 @@ def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped
     assert second == {"static-u8s8-no-overflow-inputs"}  # before the time is up, and without saturation
     shipped = ("benchmark.targets=[ort-cpu, ort-openvino-f32, openvino-int8]", "quantize=auto")
     told = load("digits-resnet18", (*shipped, "benchmark.deploy_targets=[ort-openvino-f32]"))
-    assert sum(r.name.endswith("-inputs") for r in told.quantize) == 1
+    assert [r.name for r in told.quantize if r.name.endswith("-inputs")] in (["static-u8s8-inputs"], [*second])
     assert not any(r.name.endswith("-inputs") for r in load("digits-resnet18", shipped).quantize)
 
 

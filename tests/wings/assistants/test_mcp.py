@@ -68,9 +68,8 @@ def test_tool_that_reads_gives_what_the_command_prints(folder: Path) -> None:
 def test_tool_that_reads_runs_no_code_that_a_configuration_names(folder: Path) -> None:
     pytest.importorskip("frameworks.torch")
     (folder / "nets.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef make(): ...")
-    (folder / "own.yaml").write_text("train: {kind: torch-model, factory: 'nets:make', weights: w.pt}")
-    refusal = "validate: config: code is run from the command line alone"
-    assert called(folder, "validate", config=["own.yaml"]) == (True, refusal)
+    (folder / "a.yaml").write_text("train: {kind: torch-model, factory: 'nets:make', weights: w.pt}")
+    assert called(folder, "validate", config=["a.yaml"])[1].endswith("config: code is run from the command line alone")
     assert not (folder / "ran").exists()
 
 
