@@ -18,6 +18,8 @@ from onnx import helper, numpy_helper
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import one_line
+from gauntlet.core.ragged import comparable
+from gauntlet.metrics.error_metrics import centered_sqnr_db
 from gauntlet.metrics.output_noise import worst_noise_db
 from gauntlet.onnx_model.model_file import bodies, is_large_file, read_model, write_model
 from gauntlet.runtime.batched_inference import batched_inference
@@ -83,12 +85,20 @@ def _correct(proto: onnx.ModelProto, source: onnx.ModelProto, layers: Sequence[_
     """Correct the biases with one half of the samples; return the gain on the other half."""
     made_from, judged = ({name: array[half::2] for name, array in samples.items()} for half in (0, 1))
     expected = _run(source, judged)
-    before_db = worst_noise_db(_run(proto, judged), expected)
-    if not before_db < ENOUGH_DB:
+    before_db = _noise_db(_run(proto, judged), expected)
+    if not before_db[0] < ENOUGH_DB:
         return 0.0
     means = _channel_means(source, [layer.float_output for layer in layers], made_from)
     _change_biases(proto, layers, means, made_from)
-    return worst_noise_db(_run(proto, judged), expected) - before_db
+    gains_db = _noise_db(_run(proto, judged), expected) - before_db
+    return 0.0 if (gains_db[1:] < 0).any() else float(gains_db[0])
+
+
+def _noise_db(outputs: Sequence[Array], expected: Sequence[Array]) -> Floats:
+    """Return the noise of the worst slice, and of each whole output: many faint slices may gain where it loses."""
+    floats = [pair for pair in comparable(outputs, expected) if pair[1].dtype.kind == "f"]
+    wholes = [min(centered_sqnr_db(*pair), ENOUGH_DB) for pair in floats]
+    return np.array([worst_noise_db(outputs, expected), *wholes])
 
 
 def _layers(graph: onnx.GraphProto, source: onnx.GraphProto) -> Iterator[_Layer]:

@@ -1,5 +1,6 @@
 """Biases are corrected one layer after the other, and never for the worse."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def quantized(proto: onnx.ModelProto, folder: Path, samples: NamedArrays) -> tup
     whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name != "y")
     values = [*open_session(whole.SerializeToString(), level="off").run(names, samples), samples["x"]]
     ranges = {name: (float(a.min()), float(a.max())) for name, a in zip([*names, "x"], values, strict=True)}
-    recipe = StaticInt8()
+    recipe = StaticInt8(qdq_placement="inputs")
     known = Ranges.model_validate({"images": 1, "methods": {recipe.calibration_method.name: ranges}})
     recipe.quantize(prepared, prepared, known, target)
     return prepared, target
@@ -88,12 +89,30 @@ def test_outputs_of_other_samples_get_nearer_to_those_of_the_float_model(tmp_pat
     assert mean_shift(target, prepared, samples) < shift / 2
 
 
-def test_file_keeps_its_bytes_where_the_correction_does_not_help(tmp_path: Path) -> None:
-    samples = images(64, 1)
-    prepared, target = quantized(separable_network(6), tmp_path, samples)
+def far_from_those_judged() -> tuple[onnx.ModelProto, NamedArrays]:
+    x = images(64, 1)["x"]
+    return separable_network(6), {"x": np.where(np.arange(64)[:, None, None, None] % 2, -30, 1).astype(np.float32) * x}
+
+
+def worse_as_a_whole() -> tuple[onnx.ModelProto, NamedArrays]:
+    """Rounding shifts the small channel alike in all samples, the large one down in one half and up in the other."""
+    text = "two (float[n,2,1,1] x) => (float[n,2,1,1] y) { y = Conv(x, w, b) }"
+    proto = onnx_text.model(text, {"w": np.eye(2, dtype=np.float32)[..., None, None], "b": np.zeros(2, np.float32)})
+    proto.graph.node[0].name, sample = "conv", np.arange(64)
+    large = 4.0 * (1 + sample // 2 % 8) + np.where(sample % 2, -0.4, 0.4)
+    large[:4:2] = 0, 255  # a step of 1
+    return proto, {"x": np.stack([large, sample // 2 % 4 + 0.3], axis=1).astype(np.float32)[..., None, None]}
+
+
+@pytest.mark.parametrize("case", [far_from_those_judged, worse_as_a_whole])
+def test_file_keeps_its_bytes_where_the_correction_does_not_help(
+    tmp_path: Path, case: Callable[[], tuple[onnx.ModelProto, NamedArrays]]
+) -> None:
+    """It is made from one half of the samples, and judged with the other."""
+    proto, samples = case()
+    prepared, target = quantized(proto, tmp_path, samples)
     content = target.read_bytes()
-    half = {"x": np.concatenate([samples["x"][::2], -30 * samples["x"][1::2]])[np.arange(64).reshape(2, 32).T.ravel()]}
-    assert correct_biases(target, prepared, half) == 0  # made from samples, judged with very different ones
+    assert correct_biases(target, prepared, samples) == 0
     assert target.read_bytes() == content
 
 
