@@ -47,8 +47,8 @@ def recommended_recipes(
         *others,
         safe.replace(calibration_method=Percentile(percentile=99.99)),
     ]
-    wanted = (StaticInt8.model_validate(target.int8_options) for target in deployed if target.int8_options)
-    wanted = (r.replace(reduce_range=True) if saturates and r.activations == "u8" else r for r in wanted)
+    asked = dict.fromkeys(StaticInt8.model_validate(t.int8_options) for t in deployed if t.int8_options)
+    wanted = [r.replace(reduce_range=r.reduce_range or (saturates and r.activations == "u8")) for r in asked]
     dynamic, installed = DynamicInt8(op_types="matmul"), kinds("recipe")
     weight_only = [installed["weight-only"](bits=bits) for bits in (8, 4) if "weight-only" in installed]
     recipes: dict[Operators, list[Recipe]] = {
@@ -57,7 +57,7 @@ def recommended_recipes(
         "attention": [dynamic, DynamicInt8(weights="s8", op_types="matmul"), *weight_only],
         "unknown": [variants[0], dynamic, *variants[1:]],
     }
-    return (safe, *dict.fromkeys(wanted), *recipes[operators])
+    return (safe, *(recipe.replace(float_head=True) for recipe in wanted), *recipes[operators], *wanted)
 
 
 AUTO = "auto"
