@@ -37,6 +37,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import require_labels
+from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.problems.accuracy_comparison import compare_accuracy
 from gauntlet.race.contender import Contender, Plan
 from gauntlet.race.rows import rows
@@ -127,7 +128,7 @@ def prepare(name: str, place: Path) -> tuple[Path, Array | None]:
     else:
         published = published_networks.NETWORKS[name]
         published_networks.fetch(published, model)
-        key = model_input(model)
+        [key] = [value.name for value in required_inputs(onnx.load(model).graph)]
         arrays = {
             split: {key: published_networks.inputs(published, count, seed)}
             for seed, (split, count) in enumerate(SAMPLES.items())
@@ -139,14 +140,6 @@ def prepare(name: str, place: Path) -> tuple[Path, Array | None]:
     images = {n: v[: SAMPLES["calibration"]] for n, v in arrays["calibration"].items() if n != "labels"}
     np.savez(place / "calibration.npz", allow_pickle=False, **images)
     return model, labels
-
-
-def model_input(path: Path) -> str:
-    """Return the name of a model's one input."""
-    graph = onnx.load(path, load_external_data=False).graph
-    stored = {tensor.name for tensor in graph.initializer}
-    [name] = [value.name for value in graph.input if value.name not in stored]
-    return str(name)
 
 
 def timed(command: list[str], log: Path, **variables: str) -> tuple[float, float]:

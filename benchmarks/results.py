@@ -109,18 +109,15 @@ def conclude(measured: Measured, topic: Topic, result: Path | None) -> int:
     return 1 if any(figure.met is False for figure in measured.figures) else 0
 
 
-def write_result(path: Path, command: str = "", **measured: Any) -> None:
-    """Write a result with this command, machine, date and versions.
+def write_result(path: Path, **measured: Any) -> None:
+    """Write a result with this command, machine, date and versions; `measured` are the other fields of `Result`.
 
-    Args:
-        path: the file; its name decides the order within the topic.
-        command: what a person calls; by default this script of benchmarks/ and its arguments.
-        measured: the other fields of `Result`.
+    The file's name decides the order within the topic.
     """
     here: dict[str, Any] = environment()
     instructions = ", ".join(here["instructions"])
     result = Result(
-        command=command or _command(),
+        command=_command(),
         machine=f"{here['usable_threads']} cores of {here['processor']} ({instructions}), {here['memory_gb']:.0f} GB",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions={"python": here["python"], **{name: importlib.metadata.version(name) for name in PACKAGES}},

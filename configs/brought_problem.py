@@ -48,12 +48,7 @@ def infer_meaning(
 ) -> str:
     """Complete the parts `data` and `train` of a configuration with what the outputs mean; return it in words.
 
-    Args:
-        model: the model.
-        values: the configuration, changed in place.
-        arrays: of an `.npz` file; None for images and for random samples.
-        names: of the classes.
-        task: what the outputs mean, where the user says it.
+    `values`, the configuration, is changed in place; `arrays` are None for images and random samples.
 
     Raises:
         ConfigError: when the outputs, the names or the model's own signature do not fit the task.

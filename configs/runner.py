@@ -3,22 +3,18 @@
 An entry point `runner.NAME` brings a kind for other machines: a subclass of `RunnerConfig` with its own task runner.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Kind
 from gauntlet.runtime.resources import usable_threads
 
 
-class RunnerConfig(Frozen):
+class RunnerConfig(Kind):
     """What does the work of candidates. The main line, and every measurement, stays in the process of the run."""
 
-    kind: str
     workers: int | None = Field(None, ge=1, description="works at the same time; by default one for each core")
-
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
 
     @property
     def size(self) -> int:

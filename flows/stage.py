@@ -33,6 +33,7 @@ from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 from gauntlet.core.stage import traits_of
 from gauntlet.core.workspace import Workspace
+from gauntlet.reporting.text_format import counted
 
 log = logging.getLogger("gauntlet")
 
@@ -292,7 +293,7 @@ def _log_verdict(report: Report[Any]) -> None:
     failed = [check for check in report.checks if not check.passed]
     label = f"{report.stage} {report.candidate}" if report.candidate else report.stage
     verdict = "FAILED" if report.failures else "passed"
-    checks = f"{len(report.checks)} check" + ("" if len(report.checks) == 1 else "s")
+    checks = counted(len(report.checks), "check")
     warnings = f"{checks}, {len(failed)} with a warning" if failed else checks
     passed = f"{len(failed)} of {checks} did not pass" if report.failures else warnings
     cost = "cached" if report.cached else f"{report.seconds:.1f} s"

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
+
+from gauntlet.runtime.timing import time_calls
 
 FAST, SLOW = 1 / 4, 1 / 8
 """Gains of the smoothed deviation and mean (Jacobson and Karels, SIGCOMM 1988; RFC 6298)."""
@@ -79,8 +82,6 @@ def measured_seconds(call: Callable[[int], object], budget_s: float = 0.3, most:
     seconds: dict[int, float] = {}
     rows, end = 1, perf_counter() + budget_s
     while rows <= most and (not seconds or perf_counter() + 2 * max(seconds.values()) < end):
-        start = perf_counter()
-        call(rows)
-        seconds[rows] = max(perf_counter() - start, 1e-6)
+        seconds[rows] = time_calls(partial(call, rows))[0][0] / 1000
         rows *= 2
     return seconds

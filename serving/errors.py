@@ -1,6 +1,8 @@
 """Refusals: each has a status, a reason for the metrics, and one sentence for the client."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -9,11 +11,7 @@ class Refusal(Exception):  # noqa: N818 - most of them are the client's fault
 
     status: ClassVar[int] = 400
     reason: ClassVar[str] = "invalid"
-    headers: dict[str, str]
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.headers = {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class InvalidRequest(Refusal):
@@ -30,10 +28,7 @@ class NoToken(Refusal):
     """The request has no valid token."""
 
     status = 401
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.headers = {"www-authenticate": "Bearer"}
+    headers = MappingProxyType({"www-authenticate": "Bearer"})
 
 
 class NotFound(Refusal):

@@ -189,7 +189,7 @@ MAX_CHARACTERS = 1 << 24
 
 def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
     """Return the array of a binary tensor without a copy where it is aligned; `InvalidRequest` if the size differs."""
-    count = size_of(shape)
+    count = math.prod(shape)
     if datatype == "BYTES":
         strings = list(_strings(name, data))
         if len(strings) != count:
@@ -212,7 +212,7 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
         array = np.array(data, dtype=object)  # of another type, one long string would make all of them long
     except ValueError as error:
         raise InvalidRequest(f"input '{name}': data is no regular array") from error
-    if array.shape != shape and (array.ndim != 1 or array.size != size_of(shape)):
+    if array.shape != shape and (array.ndim != 1 or array.size != math.prod(shape)):
         raise InvalidRequest(f"input '{name}': data has shape {list(array.shape)}, the request says {list(shape)}")
     if not set(map(type, array.ravel())) <= JSON_TYPES[dtype.kind]:
         raise InvalidRequest(f"input '{name}': data has values that are no {datatype}")
@@ -222,14 +222,6 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
         return array.astype(dtype).reshape(shape)
     except OverflowError as error:
         raise InvalidRequest(f"input '{name}': a value is outside the range of {datatype}") from error
-
-
-def size_of(shape: tuple[int, ...]) -> int:
-    """Return the number of elements, without overflow."""
-    count = 1
-    for axis in shape:
-        count *= axis
-    return count
 
 
 def _string_array(name: str, strings: list[str], shape: tuple[int, ...]) -> Array:

@@ -1,7 +1,6 @@
 """One version of a model, loaded, proven and ready to answer."""
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from gauntlet.datasets.golden import samples_in_turns
 from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from gauntlet.runtime.batched_inference import tensor_output_names
+from gauntlet.runtime.timing import time_calls
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
 from serving.errors import LoadFailed
@@ -113,7 +113,7 @@ class ServedModel:
         if joins:
             count = 1 if apart else max_batch
             rows = samples_in_turns(golden.inputs, count)
-            cost.calibrate(count, min(_seconds(lambda: predictor.run(rows, count)) for _ in range(2)))
+            cost.calibrate(count, min(time_calls(lambda: predictor.run(rows, count), least=2)[0]) / 1000)
         digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
         version = digest[:VERSION_DIGITS]
         observations = Observations(metrics, name, version)
@@ -186,7 +186,7 @@ def _seconds_of_a_call(predictor: Predictor, samples: NamedArrays) -> dict[int, 
     shape = predictor.signature.inputs[0].shape
     fixed = shape[0] if shape and isinstance(shape[0], int) and array.ndim == len(shape) else 1
     predictor.run(samples)
-    return {1: _seconds(lambda: predictor.run(samples)) / -(-count // fixed)}
+    return {1: time_calls(lambda: predictor.run(samples))[0][0] / 1000 / -(-count // fixed)}
 
 
 def _plain_call(predictor: Predictor) -> Callable[[NamedArrays], NamedArrays]:
@@ -217,9 +217,3 @@ def _batched_call(predictor: Predictor, max_batch: int) -> Callable[[NamedArrays
         return predictor.run(inputs, max_batch)
 
     return call
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return max(time.perf_counter() - start, 1e-6)

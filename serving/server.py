@@ -8,14 +8,14 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -202,9 +202,9 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
-def log_as_json(level: str, stream: IO[str] | None = None) -> None:
-    """Send all logs of this process to standard error, or to another stream."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def log_as_json(level: str) -> None:
+    """Send all logs of this process to standard error."""
+    handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in ("uvicorn.access", "uvicorn.error"):
@@ -255,5 +255,5 @@ async def _broken(request: Request, error: Exception) -> Response:
     return _error(fault.status, str(fault))
 
 
-def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
     return Response(to_json({"error": text}), status, {"content-type": "application/json", **(headers or {})})

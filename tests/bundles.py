@@ -12,12 +12,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from PIL import Image
+from reported_runs import raced
 from sklearn.datasets import load_digits
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.report import Check, Report
-from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
+from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
@@ -48,12 +49,7 @@ def confirmation(winner: str = "fp32", target: str = "ort-cpu", **session: Any) 
 def run_report(model: Artifact, winner: str = "fp32", stages: tuple[StageEntry, ...] = (), **changes: Any) -> RunReport:
     """Return the record of a run that has confirmed its winner."""
     latencies = {1: 0.5, 8: 2.0, 32: 16.0}
-    rows = tuple(
-        BenchmarkRow(
-            target="ort-cpu", batch=batch, median_ms=ms, speedup=2, speedup_low=1.9, speedup_high=2.1, verdict="faster"
-        )
-        for batch, ms in latencies.items()
-    )
+    rows = tuple(raced(batch, ms, 2, 1.9, 2.1, "faster") for batch, ms in latencies.items())
     known = {"artifact": model, "size_bytes": model.size_bytes, "accuracy": 0.989, "sqnr_db": 38.2, "benchmark": rows}
     report = RunReport(
         run_id="20260131-120000-digits-1f2e",

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_stages import Nothing, begin, make, race
+from harness import until
 from prefect import flow
 
 from configs.schema import PipelineConfig
@@ -83,11 +83,8 @@ def waiting_run(folder: Path, stage_name: str, **config: Any) -> tuple["subproce
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 300
-    while not (file.exists() and file.read_text().endswith(" ")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: process.poll() is not None or (file.exists() and file.read_text().endswith(" ")))
+    assert process.poll() is None
     return process, int(file.read_text())
 
 

@@ -18,6 +18,14 @@ def picture(seed: int, height: int = 12, width: int = 16, channels: int = 3) -> 
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
 
 
+DROP = """([bytes, name]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
+  document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
+}"""
+"""What a page runs to have a file dropped on it."""
+
+
 def gray_png(level: int) -> bytes:
     """Return an image file of one color, 12 x 10 pixels."""
     buffer = io.BytesIO()

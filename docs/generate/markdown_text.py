@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
-    """Return a table; the columns in `numbers` are aligned to the right."""
-    lines = [columns, ["---:" if column in numbers else "---" for column in columns], *rows]
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
 
 

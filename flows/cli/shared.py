@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
-from gauntlet.reporting.text_format import printable, size
+from gauntlet.reporting.text_format import counted, printable, size
 
 Limits = TypeVar("Limits", bound=Frozen)
 
@@ -32,11 +32,6 @@ def given_limits(kind: type[Limits], options: argparse.Namespace, prefix: str = 
 def plain(text: str) -> str:
     """Return foreign text as rich prints it literally, without control characters."""
     return escape(printable(text))
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 run`, `2 runs`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def existing_file(name: str | None) -> Path | None:

@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -81,7 +81,7 @@ def canonical_json(value: Any) -> Any:
             return [canonical_json(item) for item in value]
         case None | bool() | int() | float() | str():
             return value
-        case MethodType() | partial():
+        case MethodType():
             return canonical_json(value())
     raise TypeError(f"a stage takes values and artifacts, not {type(value).__name__}")
 

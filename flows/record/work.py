@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import MethodType
@@ -54,7 +53,7 @@ def input_files(inputs: Any) -> dict[str, FileContent]:
             return input_files(tuple(inputs.values()))
         case tuple() | list():
             return {path: content for each in inputs for path, content in input_files(each).items()}
-        case MethodType() | partial():
+        case MethodType():
             return input_files(inputs())
     return {}
 

@@ -11,7 +11,6 @@ Two rules keep out combinations that cannot win:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Self
 
 from configs.schema import REFERENCE, PipelineConfig
@@ -22,7 +21,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries
-from tasks.export import export, files_of
+from tasks.export import export
 from tasks.normalize import normalize
 from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
@@ -99,7 +98,7 @@ def export_network(
     line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact, test: Artifact
 ) -> Base:
     """Export and normalize a network, and prove that the file computes what the network does."""
-    files = (partial(files_of, config.export), *operator_libraries())
+    files = (config.export.files, *operator_libraries())
     exported = line.make(export, config.export, model=network, signature=signature, golden=golden, files=files)
     brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
     normalized = line.stage(

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, product
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -23,7 +22,7 @@ from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
 from tasks.evaluate import evaluate
 from tasks.numerics import numerics
-from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
+from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize
 from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.structure import structure
@@ -151,7 +150,7 @@ class Search:
                 model=base.model,
                 golden=golden,
                 limits=limits,
-                files=(partial(user_files, graph_pass), *operator_libraries()),
+                files=(graph_pass.files, *operator_libraries()),
                 budget_s=time.for_passes,
             )
             model = optimized.artifacts["model"]

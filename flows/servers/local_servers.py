@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.locks import locked, try_exclusive
 from flows.servers.database_templates import copy_template

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template

@@ -20,8 +20,6 @@ class FlaxEngine(Engine):
     """A network in evaluation mode, with its weights compiled in as constants; `options` are those of the target."""
 
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
-        os.environ["PJRT_NPROC"] = str(threads)  # JAX has no call for it; its CPU client reads this when it is created
-        use_cpu()
         import flax
         import jax
 
@@ -64,6 +62,8 @@ class FlaxEngine(Engine):
 
 def load_engine(model: Path, threads: int, options: dict[str, Any]) -> Engine:
     """Return the engine of a Flax network, or of a user's function."""
+    os.environ["PJRT_NPROC"] = str(threads)  # JAX has no call for it; its CPU client reads this when it is created
+    use_cpu()
     if model.suffix == SUFFIX:
         return JaxFunctionEngine(model, threads, options)
     return FlaxEngine(model, threads, options)
@@ -73,8 +73,6 @@ class JaxFunctionEngine(Engine):
     """A function under `jax.jit`, with its parameters compiled in as constants; `options` are those of the target."""
 
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
-        os.environ["PJRT_NPROC"] = str(threads)  # JAX has no call for it; its CPU client reads this when it is created
-        use_cpu()
         import jax
 
         self.runtime = f"jax {jax.__version__}"

@@ -54,9 +54,7 @@ class ResizedNetwork(Frozen):
     tensors: dict[str, tuple[int, ...]] = Field(description="shapes of parameters and buffers, by their names")
 
     @classmethod
-    def of(
-        cls, base: NamedArchitecture | DetectorSpec | SegmenterSpec | UserNetwork, network: "torch.nn.Module"
-    ) -> Self:
+    def of(cls, base: Unpruned, network: "torch.nn.Module") -> Self:
         """Record how a network differs from the one that `base` builds."""
         original = base.build()
         old = dict(original.named_modules())

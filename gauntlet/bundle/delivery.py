@@ -10,8 +10,6 @@ from gauntlet.bundle.bundle import Bundle, archive
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import required
 
-"""NumPy's names of the types that every program can read from a file."""
-
 
 def deliver(source: Path, target: Path, private_key: Path | None = None) -> Bundle:
     """Copy a bundle to `target`, a `.zip` by its suffix or else a new folder, and sign the copy; return it opened.

@@ -121,9 +121,7 @@ def _slsa(report: RunReport, evidence: list[dict[str, Any]]) -> dict[str, Any]:
             "buildType": BUILD_TYPE,
             "externalParameters": {"config": report.config},
             "internalParameters": {"environment": report.environment},
-            "resolvedDependencies": [
-                {"name": name, "digest": {"sha256": artifact.sha256}} for name, artifact in sorted(materials.items())
-            ],
+            "resolvedDependencies": _described({name: materials[name].sha256 for name in sorted(materials)}),
         },
         "runDetails": {
             "builder": {"id": BUILDER, "version": {"onnx-gauntlet": version("onnx-gauntlet")}},

@@ -29,14 +29,8 @@ def open_raced(
     """Return what runs the model: the engine of the contract's target, or a session of ONNX Runtime on the processor.
 
     Where the target cannot run here, it is the session, with a line that says why; otherwise the line is empty.
-    With `provider`, it is that execution provider of ONNX Runtime instead, or nothing.
-
-    Args:
-        contract: names the target.
-        model: the ONNX file.
-        provider: its name, as `execution_provider` takes it.
-        threads: by default all that this process may use.
-        overrides: settings of the session, by the names of ONNX Runtime's SessionOptions.
+    With `provider`, it is that execution provider of ONNX Runtime instead, or nothing. `threads` are by default all
+    that this process may use; `overrides` are named as ONNX Runtime's SessionOptions are.
 
     Raises:
         ConfigError: when the provider is unknown, or cannot run here.

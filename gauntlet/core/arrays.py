@@ -41,25 +41,25 @@ def in_shape(array: Array, shape: Sequence[int | str | None] | None) -> Array:
     images become the first or the last axis. Else, the samples are returned as they are.
     """
     own, wanted = array.shape[1:], tuple(shape or ())[1:]
-    if shape is None or not array.ndim or _fits(own, wanted) or _fits(own, shape):
+    if shape is None or not array.ndim or fits_shape(own, wanted) or fits_shape(own, shape):
         return array
     if len(own) == len(wanted):
         moves = ((0, 3, 1, 2), (0, 2, 3, 1)) if len(own) == 3 and {own[0], own[2]} & {1, 3} else ()
         moved = (array.transpose(axes) for axes in moves)
-        return next((images for images in moved if _fits(images.shape[1:], wanted)), array)
+        return next((images for images in moved if fits_shape(images.shape[1:], wanted)), array)
     fixed = [axis for axis in wanted if isinstance(axis, int)]
     if len(fixed) == len(wanted):
         return array.reshape(len(array), *fixed) if math.prod(own) == math.prod(fixed) else array
     lengths = [axis for axis in own if axis != 1]
-    if not _fits(lengths, [axis for axis in wanted if axis != 1]):
+    if not fits_shape(lengths, [axis for axis in wanted if axis != 1]):
         return array
     rest = iter(lengths)
     return array.reshape(len(array), *[1 if axis == 1 else next(rest) for axis in wanted])
 
 
-def _fits(lengths: Sequence[int], shape: Sequence[int | str | None]) -> bool:
-    """Return whether a shape with open axes allows lengths."""
-    pairs = zip(lengths, shape, strict=False)
+def fits_shape(lengths: Sequence[int], shape: Sequence[int | str | None], skip: int = 0) -> bool:
+    """Return whether a shape with open axes allows lengths, without the first `skip` axes."""
+    pairs = [*zip(lengths, shape, strict=False)][skip:]
     return len(lengths) == len(shape) and all(not isinstance(axis, int) or axis == length for length, axis in pairs)
 
 

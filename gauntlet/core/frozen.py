@@ -1,5 +1,6 @@
 """The base class of all stored values: immutable, without unknown fields, and with NaN preserved in JSON."""
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, WithJsonSchema
@@ -47,3 +48,16 @@ class Frozen(BaseModel):
             for name in vars(base).get("internal", ()):
                 fields[name] |= {"tier": "internal"}
         return schema
+
+
+class Kind(Frozen):
+    """A kind of a part of the configuration."""
+
+    kind: str
+
+    packages: ClassVar[dict[str, str]] = {}
+    """Required package -> the extra that installs it."""
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return ()

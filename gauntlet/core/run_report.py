@@ -38,13 +38,6 @@ class StageEntry(Frozen):
         """Return the entry of a stage's report."""
         return cls.model_validate_json(report.model_dump_json()).with_facts(report.facts)
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed; with other facts, it no longer holds them as an object."""
-        entry = super().replace(**changes)
-        if "facts" in changes:
-            entry._facts = None
-        return entry
-
     def with_facts(self, facts: Facts) -> Self:
         """Return the entry with its facts as an object, for the page."""
         entry = self.replace(facts=json.loads(facts.model_dump_json()))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageTraits:
     """The attributes of a stage. Most stages have none of them."""
 
@@ -22,21 +22,13 @@ class StageTraits:
     """Its result holds on any processor. Others depend on the kernels at hand: whether INT8 sums saturate, which layout
     and which graph is fast."""
 
-
-def stage(
-    *,
-    measured: bool = False,
-    still_holds: Callable[..., bool] | None = None,
-    process_wide: bool = False,
-    any_processor: bool = False,
-) -> Callable[[Function], Function]:
-    """Give a stage its attributes; a function without this decorator has none."""
-
-    def mark(function: Function) -> Function:
-        function.traits = StageTraits(measured, still_holds, process_wide, any_processor)  # type: ignore[attr-defined]
+    def __call__(self, function: Function) -> Function:
+        """Give a stage these attributes; a function without this decorator has none."""
+        function.traits = self  # type: ignore[attr-defined]
         return function
 
-    return mark
+
+stage = StageTraits
 
 
 def traits_of(function: Callable[..., Any]) -> StageTraits:

@@ -1,6 +1,5 @@
 """scikit-learn's handwritten digits: 1797 grayscale images of 8x8 pixels that ship with the package."""
 
-from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -42,10 +41,6 @@ class Digits(DataSource):
         if self.hog:
             self.hog.require_fitting(self.image_size, self.image_size)
         return self
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read: none."""
-        return ()
 
     def load(self) -> Dataset:
         """Return the four splits; each has every class in the same proportion."""

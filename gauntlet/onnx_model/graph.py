@@ -125,12 +125,6 @@ def first_axis(value: onnx.ValueInfoProto) -> Dim:
     return (tensor_shape(value) or (None,))[0]
 
 
-def fits_shape(shape: tuple[int, ...], declared: Shape, skip: int = 0) -> bool:
-    """Return whether an array's shape fits a declared one, without the first `skip` axes."""
-    same_rank = len(shape) == len(declared)
-    return same_rank and all(not isinstance(d, int) or d == n for n, d in [*zip(shape, declared, strict=True)][skip:])
-
-
 def replace_model(proto: onnx.ModelProto, changed: onnx.ModelProto) -> None:
     """Replace a model by a changed one, in place, but keep its metadata and an older IR version."""
     changed.ir_version = min(changed.ir_version, proto.ir_version)

@@ -89,16 +89,13 @@ class ModelMacs:
     shape_nodes: frozenset[str] = frozenset()
     """Nodes that compute from shapes and constants alone; providers leave them to the CPU on purpose."""
 
-    def share(self, provider: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
-        """Return the share of MACs on the requested provider; of nodes, where nothing multiplies.
-
-        MACs not found elsewhere count as its own, because a compiled part of the graph appears as one node. NaN where
-        the MACs of a node elsewhere are unknown. `placed` lists (name, operator) of the nodes by provider.
-        """
-        return self.shares(provider, placed).get(provider, 0.0)
-
     def shares(self, provider: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, float]:
-        """Return the share of every provider that has nodes; `share` says how they count."""
+        """Return the share of MACs of every provider that has nodes; of nodes, where nothing multiplies.
+
+        MACs not found elsewhere count as those of `provider`, which was requested, because a compiled part of the graph
+        appears as one node. NaN where the MACs of a node elsewhere are unknown. `placed` lists (name, operator) of the
+        nodes by provider.
+        """
         there = {name: nodes for name, nodes in placed.items() if name != provider and nodes}
         if self.macs:
             whole = sum(count or 0 for _, count in self.macs.values())

@@ -139,12 +139,6 @@ def copy_model(model: Path, target: Path) -> None:
     onnx.save(proto, target)
 
 
-def copy_into(model: Path, folder: Path) -> Path:
-    """Copy the model and its weights to a folder where ORT's quantizer may write; return the copy."""
-    copy_model(model, folder / model.name)
-    return folder / model.name
-
-
 def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
     """Save the model and return its files of external data; weights that were not loaded stay in their files."""
     if external_locations(proto):

@@ -1,5 +1,6 @@
 """What a model already is: quantized, half precision, or control flow."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Literal
@@ -28,9 +29,7 @@ def precision_of(proto: onnx.ModelProto) -> tuple[Precision, str]:
     elements = Counter[int]()
     for graph in all_graphs(proto.graph):
         for tensor in graph.initializer:
-            count = 1
-            for axis in tensor.dims:
-                count *= axis
+            count = math.prod(tensor.dims)
             if count >= SMALL:
                 elements[tensor.data_type] += count
     half = sum(elements[kind] for kind in HALF)

@@ -43,6 +43,8 @@ class Problem(ABC):
     signature: Signature
     metric: ClassVar[str]
     """Name of the primary metric: larger is better, 1 is perfect."""
+    differing: ClassVar[str] = "predictions differ"
+    """What those of a candidate are that differ from the reference's."""
     agreement_metric: ClassVar[str] = ""
     """Name of what `agreement` returns, where it is not the primary metric."""
     resamples: ClassVar[int] = 2000
@@ -153,7 +155,7 @@ class Problem(ABC):
     def differences(self, before: Array, after: Array) -> str:
         """Return for people how a candidate's predictions differ from the reference's."""
         same = self.same(before, after)
-        return "" if same is None else f"{int((~same).sum())} of {len(same)} predictions differ"
+        return "" if same is None else f"{int((~same).sum())} of {len(same)} {self.differing}"
 
     def missing_evidence(self, before: Array) -> str:
         """Return why the reference's predictions show nothing that a candidate could lose; empty where they do."""

@@ -53,6 +53,7 @@ class Classification(Problem):
     """
 
     metric: ClassVar[str] = "accuracy"
+    differing: ClassVar[str] = "classes differ"
     temperature: float | None = None
 
     def decode(self, outputs: NamedArrays) -> Iterator[ClassPrediction]:
@@ -138,11 +139,6 @@ class Classification(Problem):
             lost = np.squeeze(np.diff(np.take_along_axis(belief, np.stack([after, before], -1), -1)), -1)
         each = lost.reshape(len(lost), -1).mean(axis=1)
         return lambda weights: weights @ each / weights.sum(axis=1)
-
-    def differences(self, before: Array, after: Array) -> str:
-        """Return how many classes differ."""
-        same = self.same(before, after)
-        return f"{int((~same).sum())} of {len(same)} classes differ"
 
     def missing_evidence(self, before: Array) -> str:
         """Return that only one class is predicted, if so."""

@@ -100,12 +100,8 @@ def deciding_batch(objective: Objective, batch: int, reference: Sequence[Benchma
     """Return the batch size that decides.
 
     For throughput, that is where the reference processes most samples a second: a candidate proven faster there
-    exceeds the reference at every batch size. For other objectives it is `batch`, or the only one measured.
-
-    Args:
-        objective: of the selection.
-        batch: the configured batch size.
-        reference: the rows of the reference in its default session.
+    exceeds the reference at every batch size. For other objectives it is `batch`, or the only one measured. The rows
+    are of the reference in its default session.
     """
     sizes = [row.batch for row in reference]
     if objective == "throughput" and sizes:

@@ -26,11 +26,6 @@ def rows(
     return tuple(row(contender, base, batch, resolution=resolution, confidence=confidence) for batch in common)
 
 
-def aa_deviation(control: Contender, base: Contender) -> float:
-    """Return the largest distance from 1 of the speed-up of the control over its base; NaN if not measured."""
-    return max((abs(r.speedup - 1) for r in rows(control, base, resolution=0)), default=math.nan)
-
-
 def row(
     contender: Contender, base: Contender, batch: int, *, resolution: float, confidence: float = CONFIDENCE
 ) -> BenchmarkRow:

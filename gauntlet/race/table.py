@@ -13,7 +13,7 @@ from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.halfway_look import HalfwayLook
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.rounds import run_rounds
-from gauntlet.race.rows import aa_deviation, row, rows
+from gauntlet.race.rows import row, rows
 from gauntlet.race.target_validation import repeatability_check
 
 CONTROL = "A/A control"
@@ -98,10 +98,11 @@ def run_race(
                 yield row(contender, bases[batch], batch, resolution=resolution, confidence=confidence)
 
     base, twin = contenders[reference], contenders.get(CONTROL)
+    of_twin = rows(twin, base, resolution=resolution) if twin else ()
     table = RaceTable(
         rows={name: tuple(rows_of(contenders[name])) for name in entries if name in contenders},
-        control=rows(twin, base, resolution=resolution) if twin else (),
-        aa_deviation=aa_deviation(twin, base) if twin else math.nan,
+        control=of_twin,
+        aa_deviation=max((abs(each.speedup - 1) for each in of_twin), default=math.nan),
         machine=machine,
         failures={name: why for name, contender in contenders.items() if (why := _failure(contender))},
         contenders=contenders,

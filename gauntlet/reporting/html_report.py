@@ -61,22 +61,18 @@ def render_html(report: RunReport, store: Path | None = None, pareto: Markup | N
 
 
 def _drawings(report: RunReport, store: Path) -> Markup:
-    values = _drawn_predictions(report, store)
-    return Markup() if values is None else render_template("drawings.html.j2", report=report, **values)
-
-
-def _drawn_predictions(report: RunReport, store: Path) -> dict[str, Any] | None:
     """Return the drawing of the winner's predictions, or of the reference's where the winner has none.
 
-    None where no stage has drawn any, or where the file is no longer in the artifact store.
+    Empty where no stage has drawn any, or where the file is no longer in the artifact store.
     """
     drawn = [(entry, entry.artifacts[DRAWINGS]) for entry in report.stages if DRAWINGS in entry.artifacts]
     best = [pair for pair in drawn if report.winner is not None and pair[0].candidate == report.winner]
     for entry, artifact in (*best, *(pair for pair in drawn if pair[0].candidate is None)):
         if (store / artifact.path).is_file():
             content = base64.b64encode((store / artifact.path).read_bytes()).decode()
-            return {"address": f"data:image/jpeg;base64,{content}", "candidate": entry.candidate}
-    return None
+            values = {"address": f"data:image/jpeg;base64,{content}", "candidate": entry.candidate}
+            return render_template("drawings.html.j2", report=report, **values)
+    return Markup()
 
 
 def _sections(report: RunReport, entries: list[StageEntry]) -> list[Markup]:

@@ -60,6 +60,11 @@ def fixed(value: float | None, decimals: int) -> str:
     return _signed(f"{abs(value):.{decimals}f}", value)
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun: `1 run`, `2 runs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def size(size_bytes: float | None) -> str:
     """Write a size in decimal units: 11.3 MB."""
     if size_bytes is None:

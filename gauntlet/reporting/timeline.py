@@ -6,7 +6,7 @@ from pathlib import Path
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
-from gauntlet.reporting.text_format import milliseconds, speedup
+from gauntlet.reporting.text_format import counted, milliseconds, speedup
 
 MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "cancelled": "○"}
 MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "not tried": "○", "unchanged": "="}
@@ -22,7 +22,6 @@ class TimelineStep:
     state: str
     seconds: float | None
     entries: tuple[StageEntry, ...] = ()
-    stopped_here: bool = False
 
     @property
     def note(self) -> str:
@@ -32,9 +31,9 @@ class TimelineStep:
         parts = []
         if self.entries[0].candidate is not None:
             rejected = sum(map(_blocked, self.entries))
-            parts = [_count(len(self.entries), "candidate"), *([f"{rejected} rejected"] if rejected else [])]
+            parts = [counted(len(self.entries), "candidate"), *([f"{rejected} rejected"] if rejected else [])]
         states = [state_of(check) for entry in self.entries for check in entry.checks]
-        parts += [_count(states.count("warning"), "warning")] if "warning" in states else []
+        parts += [counted(states.count("warning"), "warning")] if "warning" in states else []
         news = [entry.known.headline() for entry in self.entries if entry.known is not None]
         return ", ".join([*parts, *(["overridden"] if "overridden" in states else []), *filter(None, news)])
 
@@ -69,7 +68,7 @@ def timeline(report: RunReport) -> list[TimelineStep]:
     steps = [_step(stage, tuple(entries), stop) for (stage, _), entries in groups.items()]
     if stop is not None and stop not in {stage for stage, _ in groups}:
         state = "cancelled" if report.verdict == "cancelled" else "failed"
-        steps.append(TimelineStep(stop, state, None, stopped_here=True))
+        steps.append(TimelineStep(stop, state, None))
     return steps
 
 
@@ -162,12 +161,6 @@ def _deciding(report: RunReport, rows: tuple[BenchmarkRow, ...]) -> BenchmarkRow
     return next((row for row in rows if row.batch == batch), next(iter(rows), None))
 
 
-def objective(report: RunReport) -> str:
-    """Return the objective of the run's selection."""
-    config = report.config.get("select")
-    return str(config.get("objective", "latency")) if isinstance(config, dict) else "latency"
-
-
 def own_rows(candidate: CandidateEntry) -> dict[int, BenchmarkRow]:
     """Return a candidate's rows by batch size, on its first target."""
     return {row.batch: row for row in reversed(candidate.side_by_side)}
@@ -218,12 +211,8 @@ def _step(stage: str, entries: tuple[StageEntry, ...], stop: str | None) -> Time
         state = "failed" if stopped_here or main_line else "rejected"
     else:
         state = "cached" if all(entry.cached for entry in entries) else "passed"
-    return TimelineStep(stage, state, sum(entry.seconds for entry in entries), entries, stopped_here)
+    return TimelineStep(stage, state, sum(entry.seconds for entry in entries), entries)
 
 
 def _blocked(entry: StageEntry) -> bool:
     return any(check.blocks for check in entry.checks)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

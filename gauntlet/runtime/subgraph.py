@@ -1,6 +1,6 @@
 """Values of a model's intermediate tensors, and parts of a model as models of their own."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -40,6 +40,6 @@ def needed_for(graph: onnx.GraphProto, names: Iterable[str], known: Collection[s
     return needed
 
 
-def inputs_of(nodes: list[onnx.NodeProto]) -> set[str]:
+def inputs_of(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Return the tensors that nodes read, those that their bodies read included."""
     return {name for node in all_nodes(onnx.GraphProto(node=nodes)) for name in node.input if name}

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Self, cast
 from pydantic import Field, PrivateAttr
 
 from gauntlet.core.errors import ConfigError, install_command, one_line
-from gauntlet.core.frozen import Frozen, JsonObject
+from gauntlet.core.frozen import Frozen, JsonObject, Kind
 from gauntlet.runtime import worker
 from gauntlet.targets import environments
 
@@ -40,10 +40,9 @@ def memory_limit() -> dict[str, int]:
         raise ConfigError(f"{WORKER_GB}={text}: expected a number of gigabytes, for example 8") from None
 
 
-class BaseTarget(Frozen):
+class BaseTarget(Kind):
     """A runtime with its options, on a device, in a Python environment."""
 
-    kind: str
     on: str | None = Field(
         None, pattern=POOL_NAME, description="Prefect work pool on whose machines the target races (`gauntlet worker`)"
     )
@@ -51,8 +50,6 @@ class BaseTarget(Frozen):
     engine: ClassVar[str]
     model_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of the framework's files that it runs; empty for ONNX."""
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
     known_options: ClassVar[tuple[JsonObject, ...]] = ({},)
     """The options of each target of this kind that the command line knows by name."""
     automatic: ClassVar[tuple[JsonObject, ...]] = ()

@@ -19,7 +19,6 @@ from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.metrics.class_curves import RankedClassScore, rank_classes
 from gauntlet.metrics.class_scores import class_scores, fitting_order
 from gauntlet.metrics.confidence_calibration import calibrate_confidence
-from gauntlet.metrics.fit_verdict import judge_fit
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
@@ -31,6 +30,7 @@ from tasks.evaluate.facts import (
     draw_confusion,
     largest_confusions,
 )
+from tasks.evaluate.fit_verdict import judge_fit
 
 __all__ = ["EvaluateConfig", "EvaluateFacts", "evaluate"]
 

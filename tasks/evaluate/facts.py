@@ -21,7 +21,7 @@ from gauntlet.frameworks.framework import frameworks
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
 from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
-from gauntlet.metrics.fit_verdict import FitVerdict
+from tasks.evaluate.fit_verdict import FitVerdict
 
 
 class CrossValidation(Frozen):

@@ -40,11 +40,6 @@ class ExportFacts(Facts):
     cross_check: CrossCheck | None = Field(None, description="comparison of two exporters, for kind both")
 
 
-def files_of(config: ExportConfig) -> tuple[Path, ...]:
-    """Return the user's files that the exporter reads."""
-    return config.files()
-
-
 @stage(process_wide=True)
 def export(
     config: ExportConfig,

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.frozen import Frozen, Kind, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.model_file import copy_model
@@ -48,19 +48,11 @@ class CrossCheck(Frozen):
         return check.explained(detail, remedy)
 
 
-class Exporter(Frozen, ABC):
+class Exporter(Kind, ABC):
     """A kind of `export`."""
-
-    kind: str
 
     framework: ClassVar[str]
     """The name of the framework whose models it reads."""
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return ()
 
     @abstractmethod
     def write(self, model: Path, signature: Signature, path: Path) -> None:

@@ -27,7 +27,6 @@ class Normalized:
 
     proto: onnx.ModelProto
     steps: tuple[StepFacts, ...]
-    setting: Setting
 
     @property
     def changed(self) -> bool:
@@ -78,7 +77,7 @@ def _apply(
             if tried[-1].outcome != "undone":
                 break
         done.append(tried[-1] if tried[-1].outcome == "applied" else tried[0])
-    return Normalized(proto, tuple(done), setting)
+    return Normalized(proto, tuple(done))
 
 
 def _try(name: StepName, step: Step, proto: onnx.ModelProto, setting: Setting, prove: Prove | None) -> StepFacts:

@@ -49,11 +49,6 @@ class OptimizeFacts(Facts):
         return f"broken by {', '.join(broken)}" if broken else ""
 
 
-def user_files(config: OptimizeConfig) -> tuple[Path, ...]:
-    """Return the user's files that implement the passes."""
-    return config.files()
-
-
 def optimize(
     config: OptimizeConfig,
     workspace: Workspace,
@@ -67,8 +62,8 @@ def optimize(
     """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
 
     A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. `files` are the
-    user's files (`user_files`); an argument so that their content is part of the cache key. With `budget_s`, passes of
-    a chain whose turn comes later are not tried. Raises StageError when ONNX Runtime rejects the model.
+    user's files; an argument so that their content is part of the cache key. With `budget_s`, passes of a chain
+    whose turn comes later are not tried. Raises StageError when ONNX Runtime rejects the model.
     """
     before = read_graph(workspace.path(model))
     signature = Signature.read(before)

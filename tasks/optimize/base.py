@@ -4,16 +4,12 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Kind
 
 
-class Pass(Frozen, ABC):
+class Pass(Kind, ABC):
     """A kind of `optimize` that rewrites a model's graph."""
 
-    kind: str
-
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
     fuses_attention: ClassVar[bool] = False
     """Whether it turns attention into ONNX Runtime's own operators."""
 
@@ -26,10 +22,6 @@ class Pass(Frozen, ABC):
     @abstractmethod
     def name(self) -> str:
         """The candidate's name."""
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that implement the pass."""
-        return ()
 
     @abstractmethod
     def apply(self, model: Path, destination: Path) -> None:

@@ -3,14 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.frozen import Frozen, Kind, Number
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.stage import stage
@@ -43,13 +43,8 @@ class PruneFacts(Facts):
     history: tuple[EpochMetrics, ...]
 
 
-class Pruning(Frozen):
+class Pruning(Kind):
     """A kind of `prune`: a way to make a network smaller."""
-
-    kind: str
-
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
 
     @property
     @abstractmethod

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from gauntlet.calibration.ranges import Ranges
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Kind
 from tasks.quantize.left_out import LeftOut
 
 
-class Recipe(Frozen, ABC):
+class Recipe(Kind, ABC):
     """A kind of `quantize`."""
 
-    kind: str
-
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
     takes_fused_attention: ClassVar[bool] = False
     """Whether it leaves ONNX Runtime's own operators as they are."""
 

@@ -61,14 +61,7 @@ def quantize_what_works(
 ) -> LeftOut:
     """Write the quantized model to `target`; where that fails, or it does not load, only products are quantized.
 
-    Args:
-        write: calls the quantizer for `target`; takes the nodes to leave out.
-        target: the file to write.
-        graph: the graph that the quantizer is given.
-        left_out: the nodes known to be beyond it.
-
-    Returns:
-        The nodes that were left out.
+    `write` calls the quantizer for `graph`, given the nodes to leave out, at first `left_out`; return those left out.
 
     Raises:
         StageError: when the quantizer fails on the products, too.

@@ -16,7 +16,7 @@ from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import opset_versions
-from gauntlet.onnx_model.model_file import copy_into, is_large_file, read_graph
+from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
@@ -113,8 +113,10 @@ class StaticInt8(Recipe):
         exact = self.reduce_range and self.weights == "s8" and self.format == "qdq"
         scales = scales_without_overflow(proto.graph, per_channel=self.per_channel) if exact else {}
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            copy = Path(folder) / prepared.name  # ONNX Runtime's quantizer writes beside it
+            copy_model(prepared, copy)
             quantize_static(
-                copy_into(prepared, Path(folder)),
+                copy,
                 target,
                 quant_format=FORMATS[self.format],
                 per_channel=self.per_channel,

@@ -15,12 +15,7 @@ from tasks.select.confirm import confirm
 from tasks.select.decision import Decision, Fidelity
 
 
-def still_holds(config: SelectConfig, workspace: Workspace, **_: object) -> bool:
-    """Return that an earlier decision holds: it was made after the very race that `benchmark` has just checked."""
-    return True
-
-
-@stage(measured=True, still_holds=still_holds)
+@stage(measured=True, still_holds=lambda *_, **__: True)  # it follows the very race that benchmark has just checked
 def select(
     config: SelectConfig,
     workspace: Workspace,
@@ -35,21 +30,10 @@ def select(
     budget: Budget = NO_BUDGET,
     limit_s: float | None = None,
 ) -> Report[Decision]:
-    """Choose a winner after a race and confirm it.
+    """Choose a winner after a race (`choose`), and confirm it in one of its own (`confirm`).
 
-    Args:
-        config: the objective and the margin.
-        workspace: of the stage.
-        after: the race of all candidates.
-        benchmark: settings of the first race; these have other orders and no early stopping.
-        models: by candidate name, the reference first.
-        golden: real inputs.
-        explanations: why candidates are slow, for the reasons.
-        fidelities: SQNR by candidate name; among tied candidates, the highest wins.
-        normalized: the normalized file by its candidate's name. It runs in the rounds of the confirmation, so that the
-            reason can say how much of the speed-up is due to normalization.
-        budget: limits that the winner keeps, where a model does.
-        limit_s: time that the confirmation keeps to, where the run has one.
+    `models` are by candidate name, the reference first. `normalized`, the normalized file by its candidate's name, runs
+    in the rounds of the confirmation, so that the reason can say how much of the speed-up is due to normalization.
     """
     decision, checks = choose(config, after, explanations=explanations, fidelities=fidelities, budget=budget)
     if (decision.winner, decision.target) != (after.reference, benchmark.targets[0].name):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Kind
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -18,13 +18,9 @@ from gauntlet.onnx_model.recognition import Operators
 from tasks.train.facts import TrainFacts
 
 
-class Training(Frozen, ABC):
+class Training(Kind, ABC):
     """A kind of `train`."""
 
-    kind: str
-
-    packages: ClassVar[dict[str, str]] = {}
-    """Required package -> the extra that installs it."""
     exporters: ClassVar[tuple[str, ...]] = ()
     """Kinds of the exporters that can read what it makes, the default first; by default, all of the framework's."""
     from_scratch: ClassVar[bool] = False
@@ -33,8 +29,8 @@ class Training(Frozen, ABC):
     """Whether it finds the output with the prediction by the classes that the model names."""
 
     def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return ()
+        """Return the user's files that are read: by default the one that `model` names, if there is such a field."""
+        return (self.model,) if hasattr(self, "model") else ()
 
     @property
     def learns(self) -> bool:

@@ -1,7 +1,6 @@
 """The request log has the network's penultimate outputs, and failures that are not the client's."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import onnx_text
 import pytest
 from monitored_bundles import embedded_outputs, images, monitored_bundle
 from served_bundles import brightness_bundle, write_bundle
-from server_process import ServerProcess, json_request, serving
+from server_process import json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature, TensorSpec
@@ -19,7 +18,6 @@ from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 pytestmark = pytest.mark.slow
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
-DISTANCE = "embedding distance"
 FIVE = images(1, 5)
 
 
@@ -89,22 +87,15 @@ def failing_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bundle(folder, model.SerializeToString(), signature, {"index": np.arange(5)}, name="table")
 
 
-@pytest.fixture
-def server(failing_bundle: Path, tmp_path: Path) -> Iterator[ServerProcess]:
-    with serving(tmp_path, failing_bundle, "--request-log", tmp_path / "log", "--log-inputs", "all") as running:
-        yield running
-
-
-def test_failures_of_the_model_are_logged_in_their_place(
-    server: ServerProcess, failing_bundle: Path, tmp_path: Path
-) -> None:
-    statuses = [
-        server.post(INFER_FAILING, json_request({"index": np.array([index])}), x_request_id=f"r-{index}").status
-        for index in (1, 99, 2)
-    ]
-    statuses.append(server.post(INFER_FAILING, {"inputs": []}).status)  # the client's fault
-    assert statuses == [200, 422, 200, 400]
-    assert server.stop() == 0
+def test_failures_of_the_model_are_logged_in_their_place(failing_bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, failing_bundle, "--request-log", tmp_path / "log", "--log-inputs", "all") as server:
+        statuses = [
+            server.post(INFER_FAILING, json_request({"index": np.array([index])}), x_request_id=f"r-{index}").status
+            for index in (1, 99, 2)
+        ]
+        statuses.append(server.post(INFER_FAILING, {"inputs": []}).status)  # the client's fault
+        assert statuses == [200, 422, 200, 400]
+        assert server.stop() == 0
     reader, version = RequestLogReader(tmp_path / "log"), Bundle.open(failing_bundle).digest[:12]
     outcomes = list(reader.outcomes(version))
     assert [one.failure for one in outcomes] == [None, "model", None]

@@ -7,15 +7,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from served_bundles import brightness_bundle
 from server_process import ServerProcess, serving
+from small_images import DROP
 
 pytestmark = pytest.mark.browser
 
 TOKEN = "0123456789abcdef0123"
-DROP = """([bytes, name]) => {
-  const data = new DataTransfer();
-  data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
-  document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
-}"""
 
 
 @pytest.fixture(scope="module")

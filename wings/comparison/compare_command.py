@@ -9,7 +9,6 @@ from rich.table import Table
 from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
-from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting.text_format import MISSING, fixed, milliseconds, percent, size, speedup
 from wings.comparison.library.run_comparison import Difference, RunComparison, RunSummary, compare_runs
@@ -21,20 +20,13 @@ SHOWN = 20
 def show_comparison(options: argparse.Namespace) -> int:
     """Print what two runs have in common and what differs."""
     home = Home.find()
-    compared = compare_runs(_report(home, options.first), _report(home, options.second))
+    folders = (home.require_run(run) for run in (options.first, options.second))
+    compared = compare_runs(*(RunReport.read(folder / "report.json") for folder in folders))
     if options.json:
         print(compared.model_dump_json(indent=1))  # noqa: T201
     else:
         _print(Console(), compared)
     return 0
-
-
-def _report(home: Home, run: str) -> RunReport:
-    folder = home.finished_run(run)
-    if folder is None:
-        known = ", ".join(f.name for f in home.run_folders()[-3:]) or "none yet"
-        raise ConfigError(f"{home.runs}: no finished run '{run}'; the newest are: {known}")
-    return RunReport.read(folder / "report.json")
 
 
 def _print(console: Console, compared: RunComparison) -> None:

@@ -97,16 +97,9 @@ class Cifar(NormalizedImages):
         for name in SPLITS:
             part = "test" if name == "test" else "train"
             splits[name] = ImageArraySplit(pixels[part][chosen[name]], labels[part][chosen[name]], transform)
-        check = Check(
-            name="data.duplicates_removed",
-            value=len(copies),
-            op="==",
-            limit=0,
-            unit="images",
-            severity="warning",
-            detail="; ".join(copies[:3]),
-            remedy="none needed: copies of test images are excluded from training" if copies else "",
-        )
+        detail, remedy = "; ".join(copies[:3]), "none needed: copies of test images are excluded from training"
+        name, count = "data.duplicates_removed", len(copies)
+        check = Check.of(name, count, "==", 0, detail, remedy, unit="images", severity="warning")
         return Dataset(splits, transform.signature(tuple(train.classes)), (check,))
 
     def _at_most(self, limit: int | None, indices: Indices, labels: Indices) -> Indices:

@@ -59,10 +59,6 @@ class DigitScenes(DataSource):
             raise ValueError(f"digit_size: {list(self.digit_size)}; {allowed}")
         return self
 
-    def files(self) -> tuple[()]:
-        """Return the user's files that are read: none."""
-        return ()
-
     def load(self) -> Dataset:
         """Draw the scenes of the four splits; the same seed gives the same pixels."""
         from sklearn.datasets import load_digits, load_sample_images

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, fits_shape
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.signature import Signature
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.splits import ArraySplit, Dataset, Splits, read_npz_split
@@ -70,19 +70,11 @@ def _input_problem(split: ArraySplit, signature: Signature) -> str:
     """Return how the arrays differ from the model's inputs, or nothing."""
     for spec in signature.inputs:
         array = split.inputs.get(spec.name)
-        if array is None or not _fits(array, spec):
+        if array is None or array.dtype.name != spec.dtype or not fits_shape(array.shape, spec.shape, skip=1):
             actual = "missing" if array is None else f"{array.dtype}{list(array.shape[1:])}"
             return f"input {spec.name!r} is {actual}, but the data has {spec.dtype}{list(spec.shape[1:])} a sample"
     more = sorted(split.inputs.keys() - {spec.name for spec in signature.inputs})
     return f"unknown input {more[0]!r}" if more else ""
-
-
-def _fits(array: Array, spec: TensorSpec) -> bool:
-    """Tell whether an array has an input's type and axes; a named axis takes any length."""
-    if array.dtype.name != spec.dtype or array.ndim != len(spec.shape):
-        return False
-    lengths = zip(array.shape[1:], spec.shape[1:], strict=True)
-    return all(isinstance(expected, str) or expected == actual for actual, expected in lengths)
 
 
 def _shares(chosen: npt.NDArray[np.int64], splits: Splits) -> dict[str, npt.NDArray[np.int64]]:

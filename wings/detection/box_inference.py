@@ -1,7 +1,7 @@
 """Infer the form of a detector's outputs from their shapes and values."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,22 +9,12 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one, within_unit
 from wings.detection.box_decoding import decode_boxes
-from wings.detection.suppressed_inference import CORNERS, infer_suppressed
+from wings.detection.suppressed_inference import CORNERS, BoxForm, infer_suppressed
 
 SHOWN_SCORE = 0.25
 """The default confidence of Ultralytics' predictions."""
 MAX_STRIDE = 64
 """Pixels of the input in a cell of a grid."""
-
-
-@dataclass(frozen=True)
-class BoxForm:
-    """The form that outputs have, the number of classes (0 where the model does not limit them), and why."""
-
-    decode: BoxDecoding
-    classes: int
-    reason: str
-    min_classes: int = 0
 
 
 def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
@@ -34,7 +24,9 @@ def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
     """
     used = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
     floats = {name: array for name, array in used.items() if np.isfinite(array).all()}
-    form = next((form for forms in (_suppressed, _apart, _together) for form in forms(outputs, floats, size)), None)
+    form = next(
+        (form for forms in (infer_suppressed, _apart, _together) for form in forms(outputs, floats, size)), None
+    )
     if form is None:
         return None
     best = float(decode_boxes(form.decode.replace(min_score=0.0), outputs, size)[:, :, 5].max(initial=0))
@@ -44,12 +36,6 @@ def infer_boxes(outputs: NamedArrays, size: Size) -> BoxForm | None:
     decode = form.decode.replace(shown_score=threshold, min_score=min(form.decode.min_score, threshold))
     reason = f"{form.reason}; no sample has a detection with a score of {SHOWN_SCORE:g}, so {threshold:g} counts"
     return replace(form, decode=decode, reason=reason)
-
-
-def _suppressed(outputs: NamedArrays, _: NamedArrays, size: Size) -> Iterator[BoxForm]:
-    """Yield the forms in which the model suppresses boxes itself."""
-    for form in infer_suppressed(outputs, size):
-        yield BoxForm(form.decode, 0, form.reason, form.min_classes)
 
 
 def _together(outputs: NamedArrays, floats: NamedArrays, size: Size) -> Iterator[BoxForm]:

@@ -28,15 +28,16 @@ ROWS = {
 
 
 @dataclass(frozen=True)
-class SuppressedForm:
-    """How rows are read, the number of classes that they show at least, and why."""
+class BoxForm:
+    """The form that outputs have, the number of classes (0 where the model does not limit them), and why."""
 
     decode: BoxDecoding
-    min_classes: int
+    classes: int
     reason: str
+    min_classes: int = 0
 
 
-def infer_suppressed(outputs: NamedArrays, size: Size) -> Iterator[SuppressedForm]:
+def infer_suppressed(outputs: NamedArrays, _floats: NamedArrays, size: Size) -> Iterator[BoxForm]:
     """Yield the forms that outputs, shape (n, ...), have for inputs of a height and width; padded ones, too."""
     for name, array in outputs.items():
         if array.dtype.kind != "f" or array.ndim != 3:
@@ -51,7 +52,7 @@ def infer_suppressed(outputs: NamedArrays, size: Size) -> Iterator[SuppressedFor
             yield from _apart(name, outputs, size)
 
 
-def _apart(name: str, outputs: NamedArrays, size: Size) -> Iterator[SuppressedForm]:
+def _apart(name: str, outputs: NamedArrays, size: Size) -> Iterator[BoxForm]:
     """Yield the forms in which boxes, scores and classes are outputs of their own."""
     boxes = outputs[name].astype(np.float64)
     flat = {other: a.astype(np.float64) for other, a in outputs.items() if a.shape == boxes.shape[:2]}
@@ -64,7 +65,7 @@ def _apart(name: str, outputs: NamedArrays, size: Size) -> Iterator[SuppressedFo
                 yield from _form(how, outputs, rows, size, what)
 
 
-def _form(how: BoxDecoding, outputs: NamedArrays, rows: Floats, size: Size, what: str) -> Iterator[SuppressedForm]:
+def _form(how: BoxDecoding, outputs: NamedArrays, rows: Floats, size: Size, what: str) -> Iterator[BoxForm]:
     """Yield the form of rows, shape (n, boxes, 6): the edges as they are, score and class."""
     flat = rows.reshape(-1, 6)
     flat = flat[~np.isnan(flat).any(axis=1)]
@@ -89,7 +90,7 @@ def _form(how: BoxDecoding, outputs: NamedArrays, rows: Floats, size: Size, what
     if (count := _count(how, outputs, rows)) is not None:
         how = how.replace(count=count)
         notes.append(f"{count} says how many")
-    yield SuppressedForm(how, 1 + most, f"{what}; {', '.join(notes)}")
+    yield BoxForm(how, 0, f"{what}; {', '.join(notes)}", 1 + most)
 
 
 def _count(how: BoxDecoding, outputs: NamedArrays, rows: Floats) -> str | None:

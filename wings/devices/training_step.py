@@ -137,7 +137,8 @@ def find_last_layer(proto: onnx.ModelProto, output: str, feed: NamedArrays) -> L
     if node.op_type == "Gemm" and len(node.input) > 2:
         bias_name = node.input[2]
     weights = [node.input[1], *([bias_name] if bias_name else [])]
-    _require_constant(weights, made_by, {value.name for value in proto.graph.input})
+    if depends := needed_for(proto.graph, weights).intersection(value.name for value in proto.graph.input):
+        raise ConfigError(f"--trainable: the weight of the last layer depends on the input {min(depends)!r}")
     return _layer(node, intermediate_values(proto, [*weights, node.input[0]], feed), bias_name, softmax)
 
 
@@ -154,19 +155,6 @@ def _layer(node: onnx.NodeProto, values: NamedArrays, bias_name: str, softmax: b
         bias = np.broadcast_to(np.squeeze(values[bias_name]), classes).astype(np.float32) * options.get("beta", 1.0)
     weight, bias = np.ascontiguousarray(weight, np.float32), np.ascontiguousarray(bias, np.float32)
     return LastLayer(node.input[0], weight, bias, softmax)
-
-
-def _require_constant(names: list[str], made_by: dict[str, onnx.NodeProto], inputs: set[str]) -> None:
-    """Raise `ConfigError` when a tensor depends on an input of the model."""
-    seen: set[str] = set()
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        if name in inputs:
-            raise ConfigError(f"--trainable: the weight of the last layer depends on the input {name!r}")
-        if name in made_by and name not in seen:
-            seen.add(name)
-            queue += made_by[name].input
 
 
 def _part_before(proto: onnx.ModelProto, name: str, output: str) -> onnx.ModelProto:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from gauntlet.reporting.drawing import INK, SERIES, embed, short, themed
-from gauntlet.reporting.text_format import milliseconds, percent
+from gauntlet.reporting.text_format import counted, milliseconds, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,5 +64,4 @@ def _fill(figure: "Figure", names: list[str], operators: Operators) -> None:
 
 
 def _words(operator: Any) -> str:
-    nodes = f"{operator.nodes} node" + ("" if operator.nodes == 1 else "s")
-    return f"{milliseconds(operator.ms)}, {percent(operator.share)}, {nodes}"
+    return f"{milliseconds(operator.ms)}, {percent(operator.share)}, {counted(operator.nodes, 'node')}"

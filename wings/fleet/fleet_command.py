@@ -12,12 +12,12 @@ from rich.text import Text
 
 from flows.cli.console import live
 from flows.cli.report_tables import folded, plain_table
-from flows.cli.shared import counted, plain
+from flows.cli.shared import plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import GateFailed
-from gauntlet.reporting.text_format import percent, printable, ratio, size
+from gauntlet.reporting.text_format import counted, percent, printable, ratio, size
 from gauntlet.runtime.signals import end_in_order
 from wings.fleet.fleet_record import last_fleet
 from wings.fleet.library.fleet_models import find_models

@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from flows.cli.report_tables import plain_table
-from flows.cli.shared import counted, existing_file, plain
+from flows.cli.shared import existing_file, plain
 from gauntlet.core.errors import ConfigError
-from gauntlet.reporting.text_format import milliseconds, number, printable, size
+from gauntlet.reporting.text_format import counted, milliseconds, number, printable, size
 from gauntlet.targets import by_name
 from wings.inspection.library.diagnosis import diagnose, fix
 from wings.inspection.library.diagnosis.findings import (

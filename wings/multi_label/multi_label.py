@@ -40,6 +40,7 @@ class MultiLabel(Problem):
     """An independent score per class: predicted from a probability of 0.5 on. Macro F1 is primary."""
 
     metric: ClassVar[str] = "macro_f1"
+    differing: ClassVar[str] = "samples have other labels"
 
     def decode(self, outputs: NamedArrays) -> Iterator[Prediction]:
         """Yield the predicted classes of each sample."""
@@ -88,11 +89,6 @@ class MultiLabel(Problem):
         if scores.dtype.kind != "f":
             return None
         return self._probabilities(scores), before.astype(np.float64), after.astype(np.float64)
-
-    def differences(self, before: Array, after: Array) -> str:
-        """Return for how many samples the labels differ."""
-        same = self.same(before, after)
-        return f"{int((~same).sum())} of {len(same)} samples have other labels"
 
     def missing_evidence(self, before: Array) -> str:
         """Return that no label is predicted, if so."""

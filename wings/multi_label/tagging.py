@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ class Tagging(MultiLabel):
     Scores may also have the shape (n, classes, positions), where only that fits the labels. Positions whose truth is
     negative do not count, as -100 of padding and of a word's further parts.
     """
+
+    differing: ClassVar[str] = "classes differ"
 
     def decode(self, outputs: NamedArrays) -> Iterator[TagsPrediction]:
         """Yield the classes of each sample."""
@@ -83,11 +86,6 @@ class Tagging(MultiLabel):
     def class_probabilities(self, output: Array) -> None:
         """Return None: one sample has many classes."""
         return
-
-    def differences(self, before: Array, after: Array) -> str:
-        """Return how many classes differ."""
-        same = self.same(before, after)
-        return f"{int((~same).sum())} of {len(same)} classes differ"
 
     def missing_evidence(self, before: Array) -> str:
         """Return that only one class is predicted, if so."""

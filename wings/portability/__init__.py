@@ -135,17 +135,10 @@ def _standard_check(facts: PortabilityFacts) -> Check:
 
 
 def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, ...]:
-    needs = facts.verdict == "needs VNNI"
-    remedy = "use the same recipe with reduce_range: true"
-    vnni = Check(
-        name="portability.needs_vnni",
-        value=int(needs),
-        op="==",
-        limit=0,
-        severity="error" if config.needs_vnni == "reject" else "warning",
-        detail=f"{facts.verdict}: {facts.reason}",
-        remedy=remedy if needs else "",
-    )
+    needs, remedy = int(facts.verdict == "needs VNNI"), "use the same recipe with reduce_range: true"
+    severity: Literal["error", "warning"] = "error" if config.needs_vnni == "reject" else "warning"
+    detail = f"{facts.verdict}: {facts.reason}"
+    vnni = Check.of("portability.needs_vnni", needs, "==", 0, detail, remedy, severity=severity)
     drops = [
         Check(
             name="portability.max_accuracy_drop",

@@ -19,13 +19,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 import gauntlet
-from flows.cli.shared import counted, plain
+from flows.cli.shared import plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.decoding import SUFFIXES
 from gauntlet.problems.prediction import Prediction
+from gauntlet.reporting.text_format import counted
 from wings.prediction.library.video_files import VideoWriter, is_video
 from wings.prediction.library.video_prediction import SILENCE_S, PredictedFrame, VideoPredictions, predict_frames
 

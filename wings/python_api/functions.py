@@ -16,6 +16,7 @@ from flows.cli.argument_types import input_shape
 from flows.cli.main import missing_package
 from flows.cli.options import parser
 from flows.cli.runs import close_interrupted_runs
+from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, GateFailed

@@ -191,27 +191,14 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     result = f"weights without overflow, {result}" if facts.reduced else result
-    within_limits = Check(
-        name="repair.within_limits",
-        value=int(best.good),
-        op="==",
-        limit=1,
-        severity="warning",
-        detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {result}",
-        remedy="" if best.good else REMEDIES.get(facts.stopped, ""),
-    )
+    detail, remedy = f"{facts.stopped} after {len(facts.trials)} evaluations; {result}", REMEDIES.get(facts.stopped, "")
+    good = Check.of("repair.within_limits", int(best.good), "==", 1, detail, remedy, severity="warning")
     if best.speed is None:
-        return nodes, within_limits
-    speedup = Check(
-        name="repair.min_speedup",
-        value=best.speed.high,
-        op=">",
-        limit=config.min_speedup,
-        unit="x",
-        detail=f"{best.speed.speedup:.2f}x FP32 in a short race; {result}",
-        remedy="use FP32: the remaining integer nodes do not outweigh the conversions between them",
-    )
-    return nodes, within_limits, speedup
+        return nodes, good
+    detail = f"{best.speed.speedup:.2f}x FP32 in a short race; {result}"
+    remedy = "use FP32: the remaining integer nodes do not outweigh the conversions between them"
+    speed = Check.of("repair.min_speedup", best.speed.high, ">", config.min_speedup, detail, remedy, unit="x")
+    return nodes, good, speed
 
 
 REPAIR = ShippingStage(

@@ -18,11 +18,11 @@ from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, read_model
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subgraph import inputs_of
 
 Unit = tuple[str, ...]
 """Names of nodes that are left in float together: a convolution or another product, and what follows until the next.
@@ -127,7 +127,7 @@ def _with_switches(graph: onnx.GraphProto, source: onnx.GraphProto) -> _Network:
             network.activations[before] = node.output[0]
         else:
             network.nodes.append(node)
-    used = _names_read(network.nodes)
+    used = inputs_of(network.nodes)
     network.nodes = [n for n in network.nodes if n.op_type != "QuantizeLinear" or not used.isdisjoint(n.output)]
     return network
 
@@ -151,16 +151,11 @@ def _switch(
     return helper.make_node("If", [SWITCH + name], [name], then_branch=branch(pair), else_branch=branch([other]))
 
 
-def _names_read(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Return the names that nodes and their subgraphs read."""
-    return {name for node in all_nodes(onnx.GraphProto(node=nodes)) for name in node.input}
-
-
 def _rounded(proto: onnx.ModelProto, rounding: Sequence[onnx.NodeProto]) -> dict[str, Array]:
     """Return the rounded weights as the runtime computes them from the stored integers."""
     if not rounding:
         return {}
-    used, names = _names_read(rounding), [node.output[0] for node in rounding]
+    used, names = inputs_of(rounding), [node.output[0] for node in rounding]
     dtypes = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
     outputs = [helper.make_tensor_value_info(n.output[0], dtypes[n.input[1]], None) for n in rounding]
     graph = helper.make_graph(rounding, "weights", [], outputs, [t for t in proto.graph.initializer if t.name in used])
@@ -172,7 +167,7 @@ def _rounded(proto: onnx.ModelProto, rounding: Sequence[onnx.NodeProto]) -> dict
 
 def _rebuild(graph: onnx.GraphProto, source: onnx.GraphProto, network: _Network) -> None:
     """Replace the graph's nodes by the network's, with an input for every switch and for all weights."""
-    used = _names_read(network.nodes).union(output.name for output in graph.output)
+    used = inputs_of(network.nodes).union(output.name for output in graph.output)
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     missing = used.difference(tensor.name for tensor in kept)
     kept += [tensor for tensor in source.initializer if tensor.name in missing]  # limits of dropped activations

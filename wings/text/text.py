@@ -39,6 +39,7 @@ class Text(Problem):
     """
 
     metric: ClassVar[str] = "character_accuracy"
+    differing: ClassVar[str] = "lines of text differ"
 
     def decode(self, outputs: NamedArrays) -> Iterator[TextPrediction]:
         """Yield the text of each sample."""
@@ -92,11 +93,6 @@ class Text(Problem):
             costs = np.sort(np.where(read, np.clip(2 * best - 1, 0, 1), 1), axis=1)
             lost = np.array([row[:k].sum() + max(0, k - len(row)) for row, k in zip(costs, edits, strict=True)])
         return lambda weights: ratio(weights @ lost, weights @ characters)
-
-    def differences(self, before: Array, after: Array) -> str:
-        """Return how many texts differ."""
-        same = self.same(before, after)
-        return f"{int((~same).sum())} of {len(same)} lines of text differ"
 
     def missing_evidence(self, before: Array) -> str:
         """Return that no text is read, if so."""

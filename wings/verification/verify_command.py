@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.shared import counted, existing_file, plain
+from flows.cli.shared import existing_file, plain
+from gauntlet.reporting.text_format import counted
 from wings.verification.library.signing import SignatureResult
 from wings.verification.library.verification import Verification, verify
 

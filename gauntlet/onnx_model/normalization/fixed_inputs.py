@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, fits_shape
 from gauntlet.core.errors import ConfigError
-from gauntlet.onnx_model.graph import fits_shape, format_type, tensor_shape
+from gauntlet.onnx_model.graph import format_type, tensor_shape
 
 InputValue = bool | int | float | str | tuple[bool | int | float | str, ...]
 """A scalar, or the values of a tensor in C order."""

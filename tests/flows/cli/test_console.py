@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from reported_runs import passed  # noqa: F401
+from reported_runs import entry, passed, raced, run  # noqa: F401
 from rich.console import Console
 from rich.progress import Progress
 
@@ -16,7 +16,7 @@ from flows.record.home import Home
 from flows.record.prefect_artifacts import _row
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
-from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
+from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport
 
 BROKEN = "optimize.accepted_passes: 0 passes must be > 0 passes; onnxsim: timed out"
 SAME = "nothing to gain here: ONNX Runtime optimizes the model to the same graph by itself"
@@ -26,9 +26,7 @@ FILE = Artifact(name="model.onnx", sha256="ab", size_bytes=9, path=f"ab/{'ab' * 
 
 
 def measured(speedup: float, verdict: str, batches: tuple[int, ...] = (1,)) -> tuple[BenchmarkRow, ...]:
-    row = {"target": "ort-cpu", "median_ms": 2.0 / speedup, "speedup": speedup, "verdict": verdict}
-    row |= {"speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
-    return tuple(BenchmarkRow.model_validate(row | {"batch": batch}) for batch in batches)
+    return tuple(raced(batch, 2.0 / speedup, speedup, speedup - 0.1, speedup + 0.1, verdict) for batch in batches)
 
 
 def test_output_on_the_readme_has_the_columns_and_lines_that_a_run_prints(passed: RunReport) -> None:  # noqa: F811
@@ -58,9 +56,7 @@ def report() -> RunReport:
         candidate("small", rows=measured(3.0, "faster")),
         candidate("slow", DROPPED, measured(0.5, "slower")),
     )
-    known = {"run_id": "r", "name": "digits", "started_at": "2026-11-21T00:00:00+00:00", "verdict": "passed"}
-    more = {"stopped_at": None, "reason": "3x", "winner": "small", "seconds": 1.0, "config": {}, "environment": {}}
-    return RunReport.model_validate(known | more | {"stages": (), "candidates": candidates})
+    return run(run_id="r", verdict="passed", reason="3x", winner="small", candidates=candidates)
 
 
 @pytest.fixture
@@ -145,12 +141,8 @@ def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(
 def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
     check = Check(name="numerics.max_rel_error", value=0.5, op="<=", limit=1e-4, detail="worst output 'logits'")
     weak = Check(name="data.small", value=1, op=">", limit=2, severity="warning")
-    entry = StageEntry(
-        stage="numerics", cached=False, seconds=1.0, peak_rss_bytes=0, facts={}, checks=(check, weak), artifacts={}
-    )
-    failed = report.replace(
-        verdict="failed", stopped_at="numerics", reason=str(check), winner=None, stages=(entry,), candidates=()
-    )
+    stages = (entry("numerics", check, weak),)
+    failed = run(run_id="r", stopped_at="numerics", reason=str(check), stages=stages)
     assert printed(failed, 200) == [
         "warning: data.small: 1 must be > 2",
         "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",

@@ -36,10 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Path) -> None:
-    onnx.save(
-        onnx_text.model("m (float[n,3,32,32] x) => (float[n,3] y) { g = GlobalAveragePool(x) y = Flatten(g) }"),
-        folder / "m.onnx",
-    )
+    text = "m (float[n,3,32,32] x) => (float[n,3] y) { g = GlobalAveragePool(x) y = Flatten(g) }"
+    onnx_text.save(folder / "m.onnx", text)
     inferred = infer_config(folder / "m.onnx", write_pictures(folder / "p", "a", "b", "c"), None, {})
     text = io.StringIO()
     print_inferred(Console(file=text, width=80), "m.onnx", inferred, validated(folder, inferred.values))

@@ -3,23 +3,23 @@
 from pathlib import Path
 
 import pytest
+import reported_runs
+from reported_runs import raced
 
 from flows.cli.main import main
 from flows.record.home import Home
-from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
+from gauntlet.core.run_report import CandidateEntry
 
-ROW = {"target": "ort-cpu", "batch": 1, "median_ms": 2.0, "speedup": 3.0, "verdict": "faster"}
 WINNER = "static-u8s8-float-head"
 PASSED = "20260101-000000-digits-1f2e"
 FAILED = "20260102-000000-digits-2f3e"
 
 
 def write(home: Home, run: str, **changes: object) -> None:
-    rows = (BenchmarkRow.model_validate(ROW | {"speedup_low": 2.9, "speedup_high": 3.1}),)
+    rows = (raced(1, 2.0, 3.0, 2.9, 3.1, "faster"),)
     small = CandidateEntry(name=WINNER, parent="fp32", status="accepted", reason="", benchmark=rows)
-    values = {"run_id": run, "name": "digits", "started_at": "2026-01-01T00:00:00+00:00", "verdict": "passed"}
-    values |= {"stopped_at": None, "reason": "3x", "winner": WINNER, "seconds": 1.0, "config": {}, "environment": {}}
-    report = RunReport.model_validate(values | {"stages": (), "candidates": (small,)} | changes)
+    known = {"run_id": run, "name": "digits", "verdict": "passed", "reason": "3x", "winner": WINNER, "config": {}}
+    report = reported_runs.run(**known | {"candidates": (small,)} | changes)
     (home.runs / run).mkdir(parents=True)
     (home.runs / run / "report.json").write_text(report.model_dump_json())
 

@@ -6,6 +6,22 @@ from pathlib import Path
 import pytest
 from small_images import write_pictures
 
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.image_folder import ImageFolder
+from tasks.data import DataFacts
+
+Write = Callable[..., Path]
+Make = Callable[..., Workspace]
+
+
+def config(path: Path, **changes: object) -> ImageFolder:
+    return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
+
+
+def failed(report: Report[DataFacts]) -> dict[str, float | None]:
+    return {check.name.removeprefix("data."): check.value for check in report.failures}
+
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Callable[..., Path]:

@@ -22,8 +22,10 @@ from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SPLITS, ArraySplit
 from tasks.data import DataFacts, data
 
+from .conftest import failed
+
 Splits = dict[str, tuple[np.ndarray, np.ndarray]]
-Audit = Callable[[Splits], Report[DataFacts]]
+Audit = Callable[..., Report[DataFacts]]
 
 
 @pytest.fixture
@@ -34,16 +36,12 @@ def splits() -> Splits:
 
 @pytest.fixture
 def audit(tmp_path: Path, workspace: Callable[..., Workspace]) -> Audit:
-    def run(splits: Splits) -> Report[DataFacts]:
+    def run(splits: Splits, **how: bool) -> Report[DataFacts]:
         for name, (inputs, labels) in splits.items():
             np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
-        return data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace())
+        return data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), **how)
 
     return run
-
-
-def failed(report: Report[DataFacts]) -> dict[str, float | None]:
-    return {check.name.removeprefix("data."): check.value for check in report.failures}
 
 
 def warned(report: Report[DataFacts]) -> dict[str, str]:
@@ -96,23 +94,14 @@ def test_audit_fails_and_names_the_class_when_it_has_no_image(audit: Audit, spli
     assert report.facts.images_per_class[name] == {"cat": 6, "dog": 0, "owl": 3}
 
 
-def test_class_without_samples_is_a_warning_where_no_model_learns(
-    tmp_path: Path, splits: Splits, workspace: Callable[..., Workspace]
-) -> None:
+def test_class_without_samples_is_a_warning_where_no_model_learns(audit: Audit, splits: Splits) -> None:
     inputs, labels = splits["test"]
-    np.savez(tmp_path / "test.npz", inputs=inputs, labels=labels % 2)
-    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
-    assert warned(report) == {"empty_classes": "test: owl"}
+    assert warned(audit({"test": (inputs, labels % 2)}, trained=False)) == {"empty_classes": "test: owl"}
 
 
-def test_values_that_are_not_finite_are_a_warning_where_a_model_may_take_them(
-    tmp_path: Path, splits: Splits, workspace: Callable[..., Workspace]
-) -> None:
+def test_values_that_are_not_finite_are_a_warning_where_a_model_may_take_them(audit: Audit, splits: Splits) -> None:
     splits["test"][0][3, 0, 1, 1] = np.nan
-    for name, (inputs, labels) in splits.items():
-        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
-    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
-    assert warned(report) == {"non_finite_values": "test: 1, the first in test[3]"}
+    assert warned(audit(splits, trained=False)) == {"non_finite_values": "test: 1, the first in test[3]"}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -136,13 +125,9 @@ def test_audit_knows_a_text_again_when_it_is_stored_wider_elsewhere(
     assert warned(report) == {"leaked_samples": "the same sample is calibration[1] and test[1]"}
 
 
-def test_audit_warns_of_an_image_in_two_splits_when_no_model_learns_from_them(
-    audit: Audit, splits: Splits, tmp_path: Path, workspace: Callable[..., Workspace]
-) -> None:
+def test_audit_warns_of_an_image_in_two_splits_when_no_model_learns_from_them(audit: Audit, splits: Splits) -> None:
     splits["test"][0][5] = splits["train"][0][2]
-    audit(splits)
-    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
-    assert warned(report) == {"leaked_images": "the same image is train[2] and test[5]"}
+    assert warned(audit(splits, trained=False)) == {"leaked_images": "the same image is train[2] and test[5]"}
 
 
 def test_audit_tells_samples_apart_when_only_one_of_several_inputs_differs(

@@ -2,7 +2,6 @@
 
 import os
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from small_images import write_pictures
 from flows.record.cache_key import canonical_json
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import SPLITS, batches
@@ -21,12 +19,7 @@ from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
 from tasks.data import DataFacts, data
 
-Write = Callable[..., Path]
-Make = Callable[..., Workspace]
-
-
-def config(path: Path, **changes: object) -> ImageFolder:
-    return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
+from .conftest import Make, Write, config
 
 
 def test_boxes_are_refused_where_nothing_reads_them(pictures: Write, monkeypatch: pytest.MonkeyPatch) -> None:

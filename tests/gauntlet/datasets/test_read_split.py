@@ -1,6 +1,5 @@
 """A split is opened whatever form it has; files that are damaged, useless or changed later are named."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +7,14 @@ import pytest
 from PIL import Image
 
 from gauntlet.core.errors import StageError
-from gauntlet.core.report import Report
 from gauntlet.core.signature import Preprocessing
-from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit, Split, batches
-from tasks.data import DataFacts, data
+from tasks.data import data
+
+from .conftest import Make, Write, config, failed
 
 RECIPE = ImageTransform(
     how=Preprocessing(height=4, width=4, scale=1 / 255, mean=(0.5,) * 3, std=(0.5,) * 3), layout="NCHW", name="x"
@@ -67,18 +65,6 @@ def test_split_is_refused_naming_the_file_when_it_is_damaged(split: Split, tmp_p
         path.write_bytes(content)
         with pytest.raises(StageError, match=str(path)):
             read_split(path)
-
-
-Write = Callable[..., Path]
-Make = Callable[..., Workspace]
-
-
-def config(path: Path, **changes: object) -> ImageFolder:
-    return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
-
-
-def failed(report: Report[DataFacts]) -> dict[str, float | None]:
-    return {check.name.removeprefix("data."): check.value for check in report.failures}
 
 
 @pytest.fixture

@@ -4,26 +4,14 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from reported_runs import raced
 
 from configs.schema import PipelineConfig
-from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.budget import NO_BUDGET, Budget, over_budget
 from gauntlet.race.confidence import percentile_bound
 
-ROW = BenchmarkRow(
-    target="ort-cpu",
-    batch=8,
-    median_ms=10.0,
-    speedup=2.0,
-    speedup_low=1.9,
-    speedup_high=2.1,
-    verdict="faster",
-    calls=400,
-    p90_ms=12.0,
-    p99_ms=15.0,
-    mean_ms=10.5,
-    images_per_second=762.0,
-    peak_rss_bytes=150_000_000,
+ROW = raced(8, 10.0, 2.0, 1.9, 2.1, "faster").replace(
+    calls=400, p90_ms=12.0, p99_ms=15.0, mean_ms=10.5, images_per_second=762.0, peak_rss_bytes=150_000_000
 )
 SIZE_BYTES = 11_300_000
 LIMITS = [

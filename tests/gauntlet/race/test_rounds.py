@@ -142,15 +142,6 @@ def test_contender_loses_only_the_batch_size_that_it_fails_at(tmp_path: Path, ho
     assert workers() == []
 
 
-def test_contender_is_out_when_it_fails_at_every_batch_size(tmp_path: Path) -> None:
-    onnx.save(faulty_models.picky(0), tmp_path / "picky.onnx")
-    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
-    plan = Plan(batch_sizes=(1, 4), rounds=6, block_ms=1, threads=1, timeout_s=60)
-    found = run_rounds({"victim": Entry(tmp_path / "picky.onnx")}, tmp_path / "in.npz", plan)[0]["victim"]
-    assert "out of data bounds" in str(found.error)
-    assert found.batches == ()
-
-
 def test_every_round_has_new_processes(run) -> None:
     seen: list[set[psutil.Process]] = []  # which are told apart by their start too, where a number is used again
     contenders = run(lambda _: seen.append(set(workers())))

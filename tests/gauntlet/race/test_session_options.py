@@ -22,6 +22,7 @@ from gauntlet.race.rounds import _stop_early
 from gauntlet.race.rows import rows
 from gauntlet.race.session_options import best_session, describe_sessions
 from gauntlet.runtime.engines.ort import OrtEngine
+from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
@@ -83,13 +84,21 @@ def test_one_thread_is_a_session_variant_by_itself_where_the_first_session_has_m
     assert [session.name for session in BenchmarkConfig.model_validate(settings).all_sessions] == names
 
 
-def test_session_gets_its_options_when_the_worker_loads_it(tmp_path: Path) -> None:
-    onnx.save(turning(2), tmp_path / "model.onnx")
-    target = OrtCpu(threads=2, spinning=False, arena=False, inter_op_threads=2, level="extended")
-    got = OrtEngine(tmp_path / "model.onnx", 1, target.options()).session.get_session_options()
-    for name, value in target.session_options(1).items():
-        found = got.get_session_config_entry(name) if "." in name else getattr(got, name)
-        assert getattr(found, "name", found) == value
+@pytest.mark.parametrize(
+    "target",
+    [
+        OrtCpu(threads=2, spinning=False, arena=False, inter_op_threads=2, level="extended"),
+        OrtCpu(threads=2, memory_pattern=False, config_entries={"session.dynamic_block_base": "4"}),
+    ],
+)
+def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(target: OrtCpu, tmp_path: Path) -> None:
+    path, options = tmp_path / "model.onnx", target.session_options(1)
+    onnx.save(turning(2), path)
+    for session in (OrtEngine(path, 1, target.options()).session, open_session(path, overrides=options)):
+        got = session.get_session_options()
+        for name, value in options.items():
+            found = got.get_session_config_entry(name) if "." in name else getattr(got, name)
+            assert getattr(found, "name", found) == value
 
 
 def contender(name: str, times_ms: list[float], *, dropped: bool = False, error: str | None = None) -> Contender:

@@ -46,6 +46,7 @@ def test_every_entry_has_rows_against_the_reference_or_a_reason(raced) -> None:
     assert (table.reference, {row.verdict for row in table.reference_rows}) == ("4", {"reference"})
     assert table.failures.keys() == {"1", "0", "dice"}
     assert table.failures["1"].startswith("batch 4: ")
+    assert "out of data bounds" in table.failures["0"]
     assert "target.repeatability" in table.failures["dice"]
     assert table.failure("4", CONTROL, "0") == table.failures["0"]
     assert [row.batch for row in table.control] == [1, 4]

@@ -108,21 +108,21 @@ def test_answers_are_not_expected_of_a_file_that_is_no_model(tmp_path: Path, inp
     ],
 )
 def test_share_counts_multiplications_and_not_nodes(nodes, share: float) -> None:
-    assert ModelMacs(False, "f32", MACS).share("GPU", nodes) == pytest.approx(share, nan_ok=True)
+    assert ModelMacs(False, "f32", MACS).shares("GPU", nodes).get("GPU", 0) == pytest.approx(share, nan_ok=True)
 
 
 def test_share_is_unknown_when_a_node_elsewhere_multiplies_nobody_knows_how_much() -> None:
     """A network for pictures of any size: its convolutions have no number, and its head has one."""
     network = ModelMacs(False, "f32", {"a": ("Conv", None), "head": ("Gemm", 50)})
-    assert math.isnan(network.share("GPU", {"CPU": [["a", "Conv"]], "GPU": [["head", "Gemm"]]}))
-    assert math.isnan(network.share("GPU", {"CPU": [["renamed", "FusedConv"]], "GPU": [["head", "Gemm"]]}))
-    assert network.share("GPU", {"GPU": [["a", "Conv"], ["head", "Gemm"]], "CPU": [["s", "Shape"]]}) == 1
+    assert math.isnan(network.shares("GPU", {"CPU": [["a", "Conv"]], "GPU": [["head", "Gemm"]]})["GPU"])
+    assert math.isnan(network.shares("GPU", {"CPU": [["renamed", "FusedConv"]], "GPU": [["head", "Gemm"]]})["GPU"])
+    assert network.shares("GPU", {"GPU": [["a", "Conv"], ["head", "Gemm"]], "CPU": [["s", "Shape"]]})["GPU"] == 1
 
 
 def test_share_counts_nodes_where_nothing_multiplies_and_none_that_are_for_shapes_alone() -> None:
     plain = ModelMacs(False, "f32", {}, frozenset({"s", "g"}))
-    assert plain.share("GPU", {"GPU": [["r", "Relu"]], "CPU": [["q", "Relu"]]}) == 0.5
-    assert plain.share("GPU", {"GPU": [["r", "Relu"]], "CPU": [["s", "Shape"], ["g", "Gather"]]}) == 1
+    assert plain.shares("GPU", {"GPU": [["r", "Relu"]], "CPU": [["q", "Relu"]]})["GPU"] == 0.5
+    assert plain.shares("GPU", {"GPU": [["r", "Relu"]], "CPU": [["s", "Shape"], ["g", "Gather"]]})["GPU"] == 1
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -143,17 +143,14 @@ def test_worker_answers_an_error_when_the_request_is_nonsense(load) -> None:
     assert "error" in batch
 
 
-def test_parity_shows_answers_that_change() -> None:
+def test_parity_shows_answers_that_change(tmp_path: Path) -> None:
     """A model that draws random numbers never repeats itself."""
     proto = onnx_text.model("dice (float[n,64] x) => (float[n,64] y) { r = RandomNormalLike(x) y = Add(x, r) }")
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        onnx.save(proto, Path(folder) / "dice.onnx")
-        np.savez(Path(folder) / "in.npz", x=np.ones((2, 64), np.float32))
-        files = {"model": f"{folder}/dice.onnx", "inputs": f"{folder}/in.npz"}
-        run = {"do": "run", "batch": 2, "at_least_ms": 0}
-        *_, last = ask({"do": "load", "threads": 1, **files}, run, run)
+    onnx.save(proto, tmp_path / "dice.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones((2, 64), np.float32))
+    files = {"model": f"{tmp_path}/dice.onnx", "inputs": f"{tmp_path}/in.npz"}
+    run = {"do": "run", "batch": 2, "at_least_ms": 0}
+    *_, last = ask({"do": "load", "threads": 1, **files}, run, run)
     assert last["repeatability_db"] < 20
 
 

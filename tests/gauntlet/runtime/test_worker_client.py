@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,13 +114,6 @@ def test_client_reads_all_of_it_when_the_answer_is_longer_than_a_pipe() -> None:
         assert client.run(1, 1, 30)["samples_ms"] == [0.125] * 100000
 
 
-@pytest.fixture
-def real(trained, tmp_path: Path) -> Callable[[WorkerClient], float]:
-    """Return what loads the trained model into a real worker."""
-    np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
-    return lambda client: client.load(trained.path, tmp_path / "inputs.npz", 1, 60)["load_ms"]
-
-
 def test_reaped_worker_is_not_signalled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with worker("sys.exit(7)") as client:
         with pytest.raises(WorkerFailed, match="ended with code 7"):
@@ -140,9 +132,10 @@ def test_child_of_a_worker_ends_when_the_worker_dies(tmp_path: Path) -> None:
         psutil.Process(int(Path(note).read_text())).wait(5)
 
 
-def test_worker_dies_with_a_signal_when_it_is_killed_in_the_middle(real: Callable[[WorkerClient], float]) -> None:
+def test_worker_dies_with_a_signal_when_it_is_killed_in_the_middle(trained, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
     with WorkerClient() as client:
-        real(client)
+        client.load(trained.path, tmp_path / "inputs.npz", 1, 60)
         os.kill(client._process.pid, signal.SIGSEGV)
         with pytest.raises(WorkerFailed, match="was killed by signal 11"):
             client.run(1, 1000, 60)

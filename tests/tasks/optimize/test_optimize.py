@@ -22,7 +22,7 @@ from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.session import supported_ir_version
 from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.numerics import NumericsConfig, numerics
-from tasks.optimize import OptimizeConfig, optimize, user_files
+from tasks.optimize import OptimizeConfig, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, OrtGraph, PythonPass, apply_pass
 from tasks.optimize.in_memory_pass import InMemoryPass, inputs_to_weights, weights_to_inputs
@@ -177,8 +177,8 @@ def test_pass_raises_when_there_is_no_such_function(tmp_path: Path) -> None:
 def test_chain_takes_every_single_pass() -> None:
     assert {*typing.get_args(GraphPass)[1].kinds().values(), Chain} == {*MEMBERS}
     assert typing.get_args(Chain.model_fields["passes"].annotation)[0] == GraphPass
-    files = user_files(OWN)
-    assert user_files(Chain(passes=(OrtGraph(), OWN))) == files
+    files = OWN.files()
+    assert Chain(passes=(OrtGraph(), OWN)).files() == files
     assert Path(__file__).parent / "identity_free.py" in files
 
 

@@ -224,7 +224,7 @@ def test_compare_prints_json_of_two_runs(
 ) -> None:
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / ".gauntlet"))
     assert main(["compare", "run-1", "run-2"]) == 2
-    assert "no finished run 'run-1'; the newest are: none yet" in capsys.readouterr().err
+    assert "there is no report of a run 'run-1'" in capsys.readouterr().err
     for report in two:
         folder = tmp_path / ".gauntlet" / "runs" / report.run_id
         folder.mkdir(parents=True)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from runtime_environments import home_with
 from served_bundles import brightness_bundle, write_bundle
-from small_images import gray_png
+from small_images import DROP, gray_png
 from static_files import served
 
 from gauntlet.bundle.bundle import MODEL, Bundle, seal
@@ -22,11 +22,6 @@ from wings.devices.training_step import training_step
 from wings.devices.web_page import write_web_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
-DROP = """([bytes, name]) => {
-  const data = new DataTransfer();
-  data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
-  document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
-}"""
 TRAIN = """async ({features, labels, weight, bias, sizes: [n, size, classes], steps}) => {
   const ort = await import("/ort/ort.wasm.min.mjs");
   ort.env.wasm.wasmPaths = new URL("/ort/", location.href).href;

@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reported_runs import raced
 
-from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
+from gauntlet.core.run_report import CandidateEntry
 from gauntlet.reporting.drawing import themed
 from wings.drawings import forest_plot
 
@@ -15,12 +16,7 @@ RATIOS = st.floats(allow_nan=True, allow_infinity=True)
 def candidate(
     *rows: tuple[int, float, float, float], name: str = "c", verdict: str = "faster", target: str = "cpu"
 ) -> CandidateEntry:
-    benchmark = tuple(
-        BenchmarkRow(
-            target=target, batch=b, median_ms=1.0, speedup=s, speedup_low=low, speedup_high=high, verdict=verdict
-        )
-        for b, s, low, high in rows
-    )
+    benchmark = tuple(raced(b, 1.0, *measured, verdict).replace(target=target) for b, *measured in rows)
     return CandidateEntry(name=name, parent=None, status="accepted", reason="", benchmark=benchmark)
 
 

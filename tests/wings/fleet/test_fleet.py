@@ -13,12 +13,12 @@ import onnx
 import onnx_text
 import psutil
 import pytest
-from harness import GAUNTLET, SHORT, journal, sets
+import reported_runs
+from harness import GAUNTLET, SHORT, journal, sets, until
 from rich.console import Console
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
-from gauntlet.core.run_report import RunReport
 from wings.fleet.fleet_command import print_fleet
 from wings.fleet.fleet_flow import _lost, result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
@@ -58,11 +58,8 @@ def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, 
     words = [GAUNTLET, "fleet", "models", "--workers", "2", *sets(*QUICK)]
     environment, nowhere = {**os.environ, "GAUNTLET_HOME": str(home.root)}, subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=nowhere, stderr=nowhere)
-    deadline = time.monotonic() + 500
-    while len(finished(home)) < 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: process.poll() is not None or len(finished(home)) >= 2)
+    assert process.poll() is None
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -114,20 +111,8 @@ def test_fleet_is_continued_until_it_ends_unless_something_else_is_asked(tmp_pat
     ("error", "verdict"), [(None, "passed"), (GateFailed("no"), "failed"), (StageError("no"), "broke")]
 )
 def test_result_is_that_of_the_run(error: GateFailed | StageError | None, verdict: str) -> None:
-    run = RunReport(
-        run_id="r",
-        name="m",
-        started_at="",
-        verdict="failed" if error else "passed",
-        stopped_at="structure" if error else None,
-        reason="structure.checker_errors: 1 must be == 0",
-        winner=None,
-        seconds=1,
-        environment={},
-        config={},
-        stages=(),
-        candidates=(),
-    )
+    stopped = {"verdict": "failed", "stopped_at": "structure"} if error else {"verdict": "passed"}
+    run = reported_runs.run(**stopped, reason="structure.checker_errors: 1 must be == 0")
     result = result_of("m.onnx", run, error)
     assert result.verdict == verdict
     assert result.outcome == (f"{verdict} at structure" if error else "passed")

@@ -1,5 +1,7 @@
 """Races on other machines as the stage `remote` records them."""
 
+import reported_runs
+
 from gauntlet.core.run_report import BenchmarkRow, RunReport, StageEntry
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.target_examiner import ModelOnTarget
@@ -25,12 +27,7 @@ MODELS = {"fp32": None, "int8": None}
 
 
 def row(target: str, median_ms: float, speedup: float, verdict: str) -> BenchmarkRow:
-    return BenchmarkRow.model_validate(
-        {
-            "target": target, "batch": 1, "median_ms": median_ms, "verdict": verdict,
-            "speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1,
-        }
-    )  # fmt: skip
+    return reported_runs.raced(1, median_ms, speedup, speedup - 0.1, speedup + 0.1, verdict).replace(target=target)
 
 
 def raced(aa_deviation: float = 0.012) -> RemoteRace:
@@ -54,9 +51,7 @@ def all_races() -> tuple[RemoteRace, ...]:
 
 def one_machine() -> RunReport:
     """Return the report of a run whose races were all on its own machine."""
-    known = {"run_id": "r", "name": "digits", "started_at": "2026-11-21T00:00:00+00:00", "verdict": "passed"}
-    more = {"stopped_at": None, "reason": "3x", "winner": "int8", "seconds": 1.0, "config": {}, "environment": {}}
-    return RunReport.model_validate(known | more | {"stages": (), "candidates": ()})
+    return reported_runs.run(verdict="passed", reason="3x", winner="int8", environment={})
 
 
 def several_machines() -> RunReport:

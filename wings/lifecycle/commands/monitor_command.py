@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.cli.shared import counted, given_limits, plain
+from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
+from gauntlet.reporting.text_format import counted
 from wings.lifecycle.library.monitoring.features import PREDICTED
 from wings.lifecycle.library.monitoring.monitor import PAGE, monitor
 from wings.lifecycle.library.monitoring.monitor_result import FULL, MonitorLimits, MonitorResult, RiskResult

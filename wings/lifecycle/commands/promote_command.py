@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.shared import counted, given_limits, plain
+from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
-from gauntlet.reporting.text_format import metric_name, milliseconds, percent
+from gauntlet.reporting.text_format import counted, metric_name, milliseconds, percent
 from gauntlet.runtime.signals import end_in_order
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name

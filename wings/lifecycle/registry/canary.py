@@ -72,8 +72,7 @@ def advance(
     answered = sum(outcome.time >= step for outcome in RequestLogReader(log).outcomes(version))
     if not answered:
         return CanaryLook(name, steps[-1])
-    folder = log / "monitors" / f"{challenger.contract.name}-{version}"
-    result, _ = monitor(challenger, log, limits, out=folder, previous=Predecessor(champion, since))
+    result, _ = monitor(challenger, log, limits, previous=Predecessor(champion, since))
     harm = result.previous.harm if result.previous else ()
     with transaction(home, registry) as held:
         if running_canary(held.ledger.entries()) != steps:

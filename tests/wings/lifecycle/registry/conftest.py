@@ -1,9 +1,7 @@
 """Homes with a real MLflow store, and runs with bundles in them."""
 
 import contextlib
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from graded_bundles import make_bundle, run_report, samples
@@ -26,14 +24,8 @@ MakeRun = Callable[..., Bundle]
 
 
 @pytest.fixture
-def home(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home of this test alone, as the home of this process."""
-    root = tmp_path / "home"
-    root.mkdir()
-    shutil.copyfile(empty_store / "mlflow.db", root / "mlflow.db")
-    monkeypatch.setenv("GAUNTLET_HOME", str(root))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return Home(root)
+def home(stored: Home) -> Home:
+    return stored
 
 
 def make_run(

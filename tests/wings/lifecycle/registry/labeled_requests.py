@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from graded_bundles import samples
 
 from gauntlet.bundle.bundle import Bundle
@@ -9,10 +10,11 @@ from gauntlet.bundle.predictor import Predictor
 from serving.request_log.writer import RequestLog, RequestLogConfig
 
 
-def log_labeled(log: Path, bundle: Bundle, count: int, *, seed: int = 7, inputs: str = "all") -> None:
-    """Log requests of one sample each, with their right labels."""
-    writer = RequestLog(RequestLogConfig(folder=log, inputs=inputs))  # type: ignore[arg-type]
+def log_labeled(log: Path, bundle: Bundle, count: int, *, seed: int = 7, drifted: float = 0.0) -> None:
+    """Log requests of one sample each, with labels; those of a share, by the flag, are another class than usual."""
+    writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
     x, labels = samples(count, seed)
+    labels = np.where(x[:, 4] < drifted, (labels + 1) % 4, labels)
     y = Predictor(bundle, threads=1).run({"x": x})["y"]
     for i in range(count):
         one = {"x": x[i : i + 1]}, {"y": y[i : i + 1]}

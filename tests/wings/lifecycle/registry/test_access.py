@@ -21,10 +21,11 @@ from mlflow.exceptions import MlflowException
 from flows.record.home import Home
 from flows.servers.local_servers import launch, stop, wait_until_up
 from wings.lifecycle.library.promotion.ledger import Ledger
-from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry.bundle_cache import resolve
 from wings.lifecycle.registry.model_registry import AccessError
 from wings.lifecycle.registry.promote import PromotionRequest, promote, rollback
+
+from .conftest import QUICK
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("access")]
 DOCKER = Path(__file__).parents[4] / "docker"
@@ -84,9 +85,8 @@ def test_only_an_account_with_permission_promotes_and_rolls_back(
         done = add_account(account, role)
         assert done.returncode == 0, done.stderr
         assert PASSWORD not in done.stdout + done.stderr
-    limits = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
     run("run-1", uri=server)
-    promote(home, PromotionRequest("run-1", limits=limits))
+    promote(home, PromotionRequest("run-1", limits=QUICK))
     run("run-2", uri=server, errors=0.001)
 
     sign_in(monkeypatch, "trainer")
@@ -97,7 +97,7 @@ def test_only_an_account_with_permission_promotes_and_rolls_back(
     assert ledger(home)[-2:] == [("promote", "trainer"), ("undo", "trainer")]
 
     sign_in(monkeypatch, "releaser")
-    assert promote(home, PromotionRequest("run-2", limits=limits)).changed
+    assert promote(home, PromotionRequest("run-2", limits=QUICK)).changed
     for account, password in (("reader", PASSWORD), ("reader", "wrong"), (None, "")):
         sign_in(monkeypatch, account, password)
         with pytest.raises(AccessError, match="the account reader" if account else "requests without an account"):

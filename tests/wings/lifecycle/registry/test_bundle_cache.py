@@ -1,12 +1,12 @@
 """`models:/NAME@ALIAS` as a folder on this machine, and servers that follow it."""
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bundles import make_keys
+from harness import command, until
 from server_process import ServerProcess, serving
 
 from flows.record.home import Home
@@ -144,17 +144,12 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
     with serving(tmp_path, ALIAS) as server:
         assert first.digest.startswith(served(server))
         promote(home, PromotionRequest("run-2", role="challenger"))
-        deadline = time.monotonic() + 400
-        while not second.digest.startswith(served(server)):
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        until(lambda: second.digest.startswith(served(server)))
         assert server.metric("gauntlet_model_loads_total", model="digits", outcome="success") == 2
         assert server.metric("gauntlet_model_alias_age_seconds", model="digits") > 0
 
 
 def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home, tmp_path: Path) -> None:
-    from harness import command
-
     done = command(tmp_path, "serve", ALIAS, "--port", "0", GAUNTLET_HOME=str(home.root))
     assert done.returncode == 1
     assert "no such version" in done.stderr
@@ -164,8 +159,6 @@ def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home
 def test_follower_asks_for_the_signatures_that_its_own_home_lists(
     home: Home, run: Callable[..., Bundle], tmp_path: Path
 ) -> None:
-    from harness import command
-
     bundle, follower = run("run-1"), tmp_path / "follower"
     challenge(home, "run-1")
     variables = {"GAUNTLET_HOME": str(follower), URI_VARIABLE: home.mlflow_uri}
@@ -186,16 +179,11 @@ def test_server_waits_for_the_first_version_and_serves_it_without_a_restart(
         assert server.get("/v2/health/ready").status == 503
         assert "there is no bundle yet" in server.get("/v2/models/digits").error
         promote(home, PromotionRequest("run-1", role="challenger"))
-        deadline = time.monotonic() + 400
-        while server.get("/v2/health/ready").status != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        until(lambda: server.get("/v2/health/ready").status == 200)
         assert bundle.digest.startswith(served(server))
 
 
 @pytest.mark.parametrize("bundles", [["digits.zip"], [ALIAS, "digits.zip"]])
 def test_server_waits_for_one_registered_model_only(tmp_path: Path, bundles: list[str]) -> None:
-    from harness import command
-
     done = command(tmp_path, "serve", *bundles, "--wait", "--port", "0")
     assert (done.returncode, "it needs one registered model, as models:/NAME@ALIAS" in done.stderr) == (2, True)

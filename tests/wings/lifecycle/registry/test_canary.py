@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from graded_bundles import FIRST_FLAG, samples
+from harness import until
 from server_process import ServerProcess, json_request, serving
 
 from flows.cli.main import main
@@ -165,10 +165,8 @@ def test_server_gives_its_share_to_the_challenger_and_takes_it_back(home: Home, 
         assert all(challenger.digest.startswith(version) for version in versions)
         entry = [{"request_id": one, "labels": [int(labels[i])]} for i, one in enumerate(inside) if i]
         assert server.post("/v2/models/digits/feedback", {"feedback": entry}).status == 202
-        deadline = time.monotonic() + 400
-        while not (found := look(home, log, per_step=1000)).has_ended:  # until the log has all of them
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        # until the log has all of them
+        found = until(lambda: now if (now := look(home, log, per_step=1000)).has_ended else None)
         assert "proven harm" in found.entry.why
         wait_for(server, inside[0], x[:1], champion)
         assert {answered_by(server, one, x[:1]) for one in (*inside[:20], *outside)} == {champion}
@@ -184,7 +182,4 @@ def answered_by(server: ServerProcess, request_id: str, x: object) -> str:
 
 def wait_for(server: ServerProcess, request_id: str, x: object, digest: str) -> None:
     """Return once a bundle answers; the server asks the registry every few seconds."""
-    deadline = time.monotonic() + 400
-    while not digest.startswith(answered_by(server, request_id, x)):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    until(lambda: digest.startswith(answered_by(server, request_id, x)))

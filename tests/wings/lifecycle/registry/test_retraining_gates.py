@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 from bundles import make_keys
-from graded_bundles import make_bundle, samples
+from graded_bundles import make_bundle
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home
@@ -20,10 +20,8 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.promotion import shadow_replay
 from wings.lifecycle.library.promotion.ledger import Ledger
-from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits, RetrainResult
 from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel
 from wings.lifecycle.prefect_flows import retraining
@@ -34,8 +32,10 @@ from wings.lifecycle.registry.champion_config import champion_config
 from wings.lifecycle.registry.model_registry import ModelRegistry, RegistryError
 from wings.lifecycle.registry.promote import PromotionRequest, promote
 
+from .conftest import QUICK
+from .labeled_requests import log_labeled
+
 pytestmark = pytest.mark.slow
-QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 CONFIG = PipelineConfig(name="digits").model_dump(mode="json")
 FEW = 300
 Retrain = Callable[..., str]
@@ -84,19 +84,6 @@ def crown(home: Home, run, errors: float, **changes: object) -> Bundle:
     return bundle
 
 
-def log_labeled(log: Path, champion: Bundle, *, drifted: float = 0.0, count: int = FEW, seed: int = 5) -> None:
-    """Log labeled requests; a share of them, by the flag, has another class than before."""
-    x, labels = samples(count, seed)
-    labels = np.where(x[:, 4] < drifted, (labels + 1) % 4, labels)
-    writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
-    for i in range(count):
-        outputs = {"y": np.zeros((1, 4), np.float32)}
-        inputs = {"x": x[i : i + 1]}
-        writer.add(f"{seed}-{i}", champion.digest[:12], champion.contract.signature, inputs, outputs, 0.001)
-        assert writer.add_feedback(f"{seed}-{i}", (int(labels[i]),))
-    writer.close()
-
-
 def ops(home: Home) -> list[str]:
     return [entry.op for entry in Ledger.of(home.root, "digits").entries()]
 
@@ -108,7 +95,7 @@ def result(home: Home) -> RetrainResult:
 
 
 def test_challenger_that_wins_is_promoted_once(home: Home, run, log: Path, retrain: Retrain) -> None:
-    log_labeled(log, crown(home, run, 0.3))
+    log_labeled(log, crown(home, run, 0.3), FEW)
     alarm = f"{resolve(home, 'models:/digits@champion').digest[:12]}-57-20261122"
     told = retrain(alarm=alarm)
     assert told.startswith("digits: run run-2 is the champion now: proven better: accuracy 1.0000 against 0.")
@@ -130,7 +117,7 @@ def test_challenger_that_wins_is_promoted_once(home: Home, run, log: Path, retra
 
 
 def test_challenger_that_is_no_better_is_not_promoted(home: Home, run, log: Path, retrain: Retrain) -> None:
-    log_labeled(log, crown(home, run, 0.02))
+    log_labeled(log, crown(home, run, 0.02), FEW)
     with pytest.raises(GateFailed, match=r"digits: the champion is kept: promote.min_gain: .* not resolved"):
         retrain(0.02)
     assert ops(home) == ["promote", "commit", "refuse"]
@@ -139,7 +126,7 @@ def test_challenger_that_is_no_better_is_not_promoted(home: Home, run, log: Path
 
 
 def test_challenger_that_loses_on_the_old_samples_is_not_promoted(home: Home, run, log: Path, retrain) -> None:
-    log_labeled(log, crown(home, run, 0.02), drifted=0.5)
+    log_labeled(log, crown(home, run, 0.02), FEW, drifted=0.5)
     with pytest.raises(GateFailed, match=r"the champion is kept: promote.max_accuracy_drop: .* proven bad"):
         retrain(0.5)
     found = result(home)
@@ -148,7 +135,7 @@ def test_challenger_that_loses_on_the_old_samples_is_not_promoted(home: Home, ru
 
 
 def test_run_whose_own_gate_fails_is_refused_and_repeated_only_if_asked(home: Home, run, log, monkeypatch) -> None:
-    log_labeled(log, crown(home, run, 0.3))
+    log_labeled(log, crown(home, run, 0.3), FEW)
     numbers = iter(range(2, 9))
 
     def pipeline(_: PipelineConfig, *, fresh: bool) -> str:
@@ -170,7 +157,7 @@ def test_run_whose_own_gate_fails_is_refused_and_repeated_only_if_asked(home: Ho
 
 
 def test_broken_run_closes_the_record_and_may_be_repeated(home: Home, run, log: Path, retrain: Retrain) -> None:
-    log_labeled(log, crown(home, run, 0.3))
+    log_labeled(log, crown(home, run, 0.3), FEW)
     with pytest.raises(StageError, match="the disk is full"):
         retrain(broken=StageError)
     assert (result(home).outcome, result(home).reason) == ("broke", "StageError: the disk is full")
@@ -187,7 +174,7 @@ def test_server_that_is_away_leaves_the_retraining_to_the_next_start(
     home: Home, run, log: Path, retrain: Retrain, away: type[Exception]
 ) -> None:
     champion = crown(home, run, 0.3)
-    log_labeled(log, champion)
+    log_labeled(log, champion, FEW)
     alarm = f"{champion.digest[:12]}-57-20261122"
     with pytest.raises(away):
         retrain(alarm=alarm, broken=away)
@@ -199,17 +186,17 @@ def test_server_that_is_away_leaves_the_retraining_to_the_next_start(
 
 def test_too_few_labels_are_refused_with_both_numbers(home: Home, run, log: Path, retrain: Retrain) -> None:
     champion = crown(home, run, 0.3)
-    log_labeled(log, make_bundle(home.root / "other", 0.1))
+    log_labeled(log, make_bundle(home.root / "other", 0.1), FEW)
     with pytest.raises(ConfigError, match="0 labeled samples of requests to the champion, 0 of them held back; 200"):
         retrain()
-    log_labeled(log, champion, count=30, seed=6)
+    log_labeled(log, champion, 30, seed=6)
     with pytest.raises(ConfigError, match=r"30 labeled samples .* 31 are needed .*Fix: send labels to POST"):
         retrain(limits=RetrainLimits(min_labeled=31))
     assert not RetrainRecords(home, "digits").all()
 
 
 def test_alarm_about_another_version_and_a_second_process_end_at_once(home: Home, run, log: Path, retrain) -> None:
-    log_labeled(log, crown(home, run, 0.3))
+    log_labeled(log, crown(home, run, 0.3), FEW)
     assert "is about another version than today's champion" in retrain(alarm="0123456789ab-5-2026")
     with locked(home.locks / "retrain-digits"):
         assert "another process is retraining it already" in retrain()
@@ -217,7 +204,7 @@ def test_alarm_about_another_version_and_a_second_process_end_at_once(home: Home
 
 
 def test_retraining_that_is_killed_within_the_promotion_finishes_it(home: Home, run, log, retrain, monkeypatch) -> None:
-    log_labeled(log, crown(home, run, 0.3))
+    log_labeled(log, crown(home, run, 0.3), FEW)
     point = ModelRegistry.point
 
     def killed(*_: object) -> None:

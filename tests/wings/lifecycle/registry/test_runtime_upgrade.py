@@ -20,16 +20,14 @@ from gauntlet.race.table import RaceTable
 from gauntlet.runtime import worker
 from gauntlet.targets import environments
 from wings.lifecycle.library.promotion.ledger import Entry, Ledger
-from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.replayed_requests import golden_requests
 from wings.lifecycle.library.promotion.shadow_replay import CHALLENGER, CHAMPION, ReplayedModel, _race, latency_facts
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.runtime_upgrade import UpgradeLimits, upgrade
 
-from .conftest import MakeRun, aliases, ask
+from .conftest import QUICK, MakeRun, aliases, ask
 
 pytestmark = pytest.mark.slow
-QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 FAULTS = {
     "equal": "",
     "slow": "import time; old = ort.InferenceSession.run\n"

@@ -15,14 +15,13 @@ from gauntlet.core.errors import ConfigError, StageError
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import Ledger
-from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.promote import PromotionRequest, promote, rollback
 from wings.lifecycle.registry.watch import EVIDENCE, REASON, ROLLED_BACK, Watched, watch
 
+from .conftest import QUICK
 from .labeled_requests import log_labeled
 
-QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
 LIMITS = MonitorLimits()
 
 

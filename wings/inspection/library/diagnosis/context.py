@@ -10,12 +10,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, fits_shape
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.graph import (
     first_axis,
-    fits_shape,
     format_type,
     read_untrusted_graph,
     required_inputs,

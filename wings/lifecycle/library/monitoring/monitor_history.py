@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,21 +81,16 @@ class MonitorHistory:
     @classmethod
     def empty(cls, features: int) -> "MonitorHistory":
         """Return the history of a monitor that has not looked yet."""
+        names = ["times", "broken", "outcome_times", "milliseconds", "failed", "refused", "losses", "label_times"]
+        numbers: dict[str, Any] = dict.fromkeys(names, np.empty(0))
         return cls(
             features=np.empty((0, features)),
-            times=np.empty(0),
             ids=np.empty(0, "S1"),
             places=np.empty((0, 3), np.int64),
-            broken=np.empty(0),
-            outcome_times=np.empty(0),
-            milliseconds=np.empty(0),
-            failed=np.empty(0),
-            refused=np.empty(0),
-            losses=np.empty(0),
             labels=np.empty(0, np.int64),
             labeled=np.empty(0, np.int64),
-            label_times=np.empty(0),
             read=np.zeros((3, 2), np.int64),
+            **numbers,
         )
 
     @classmethod

@@ -1,5 +1,6 @@
 """What a run's own gates say about promoting its winner."""
 
+from gauntlet.bundle.provenance import lineage
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
 from wings.lifecycle.library.promotion.ledger import Entry
@@ -7,14 +8,8 @@ from wings.lifecycle.library.promotion.ledger import Entry
 
 def gates_of_winner(report: RunReport) -> tuple[Check, ...]:
     """Return the checks of the main line, of the winner, and of the accepted candidates that it was made from."""
-    entries = {candidate.name: candidate for candidate in report.candidates}
-    line: set[str | None] = {None}
-    name = report.winner
-    while name is not None and name not in line:
-        entry = entries.get(name)
-        if name == report.winner or (entry is not None and entry.status == "accepted"):
-            line.add(name)
-        name = entry.parent if entry else None
+    accepted = {candidate.name for candidate in report.candidates if candidate.status == "accepted"}
+    line = {None, report.winner, *accepted.intersection(lineage(report))}
     return tuple(check for stage in report.stages if stage.candidate in line for check in stage.checks)
 
 

@@ -1,6 +1,5 @@
 """Requests to replay: images or arrays, with their labels where they are known."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,7 +8,7 @@ import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, fits_shape
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split, read_npz_split
@@ -53,7 +52,7 @@ class ArrayRequests:
         arrays = fitting_inputs(self.arrays, bundle.contract.signature)
         for spec in bundle.contract.signature.inputs:
             array = arrays.get(spec.name)
-            if array is None or not _fits(array.shape, spec.shape):
+            if array is None or not fits_shape(array.shape, spec.shape, skip=1):
                 offered = ", ".join(f"{name} {list(array.shape[1:])}" for name, array in self.arrays.items())
                 expected = f"{spec.name} {list(spec.shape[1:])}"
                 raise ConfigError(
@@ -150,9 +149,3 @@ def _image_requests(root: Path, signature: Signature, option: str) -> ImageReque
         known = ", ".join(signature.labels) or "none"
         raise ConfigError(f"{option} {root}: folder {unknown[0]!r} is not one of the model's labels: {known}")
     return ImageRequests(str(root), tuple(files), np.array(truth, np.str_))
-
-
-def _fits(shape: Sequence[int], expected: Sequence[int | str]) -> bool:
-    """Tell whether samples of shape (n, ...) fit an input; a named axis takes any length."""
-    pairs = zip(shape[1:], expected[1:], strict=False)
-    return len(shape) == len(expected) and all(isinstance(want, str) or want == got for got, want in pairs)

@@ -24,27 +24,19 @@ from wings.lifecycle.library.promotion.replay_facts import (
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
 from wings.lifecycle.library.promotion.shadow_replay import gain_of, shadow_replay
 
-LABELED: dict[Task, str] = {
-    "classification": "accuracy",
-    "multi-label": "macro_f1",
-    "regression": "r2",
-    "detection": "map",
-    "segmentation": "miou",
-    "text": "character_accuracy",
-    "embedding": "recall_at_1",
+METRICS: dict[Task, tuple[str, str]] = {
+    "classification": ("accuracy", "accuracy"),
+    "multi-label": ("macro_f1", "accuracy"),
+    "regression": ("r2", "r2"),
+    "detection": ("map", "accuracy"),
+    "segmentation": ("miou", "miou"),
+    "text": ("character_accuracy", "accuracy"),
+    "embedding": ("recall_at_1", "cosine"),
 }
-UNLABELED: dict[Task, str] = {
-    "classification": "accuracy",  # the share of requests that are predicted the same
-    "multi-label": "accuracy",
-    "regression": "r2",
-    "detection": "accuracy",
-    "segmentation": "miou",
-    "text": "accuracy",
-    "embedding": "cosine",
-    "arrays": "accuracy",
-}
-CASES = [(task, True, name) for task, name in LABELED.items()] + [
-    (task, False, name) for task, name in UNLABELED.items()
+"""With labels and without, where an accuracy is the share of requests that are predicted the same."""
+CASES = [
+    *((task, labeled, names[not labeled]) for labeled in (True, False) for task, names in METRICS.items()),
+    ("arrays", False, "accuracy"),
 ]
 EQUAL, WORSE = 1e-5, 0.8
 LIMITS = ReplayLimits(rounds=6, block_ms=2, max_slowdown=50)
@@ -89,7 +81,7 @@ def test_equal_challenger_passes_and_a_worse_one_is_refused(
         assert f"{metric} {worse[0].after:.4f} against {worse[0].before:.4f}" in refused.detail
 
 
-@pytest.mark.parametrize("task", LABELED)
+@pytest.mark.parametrize("task", METRICS)
 def test_all_metrics_of_both_are_kept_where_there_are_labels(task: Task, tmp_path: Path) -> None:
     given = ReplayedProblem.of(task, 60)
     change, scores, champion_scores, *_ = compared(given, given.outputs(WORSE, tmp_path), labeled=True)

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, fits_shape
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import all_nodes, first_axis, fits_shape, format_type, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import all_nodes, first_axis, format_type, required_inputs, tensor_shape
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.findings import Finding
 

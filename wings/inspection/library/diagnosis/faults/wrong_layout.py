@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-from gauntlet.onnx_model.graph import all_nodes, fits_shape, format_shape, node_label, required_inputs, tensor_shape
+from gauntlet.core.arrays import fits_shape
+from gauntlet.onnx_model.graph import all_nodes, format_shape, node_label, required_inputs, tensor_shape
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.findings import Finding, Layout
 

@@ -1,32 +1,17 @@
 """Whether a trained model underfits or overfits, from its learning curves and its scores on training and test data."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from gauntlet.core.frozen import Frozen
+from gauntlet.frameworks.training import EpochMetrics
 
 RISE = 0.05
 """A validation loss this share above its lowest has risen (Prechelt, Early Stopping: But When?, 1998: GL at 5 %)."""
 FALLING = 0.02
 """Share by which the validation loss must fall in the last epoch for more epochs to be likely to help."""
-
-
-class EpochLosses(Protocol):
-    """The mean losses of one epoch."""
-
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch, from 1."""
-
-    @property
-    def train_loss(self) -> float:
-        """On training samples."""
-
-    @property
-    def validation_loss(self) -> float:
-        """On validation samples."""
 
 
 class FitVerdict(Frozen):
@@ -38,7 +23,7 @@ class FitVerdict(Frozen):
 
 def judge_fit(
     metric: str,
-    history: Sequence[EpochLosses],
+    history: Sequence[EpochMetrics],
     *,
     train_score: float | None,
     test_score: float,
@@ -63,7 +48,7 @@ def judge_fit(
     return FitVerdict(verdict=verdict, reason=f"{scores}; {curves}" if curves else scores)
 
 
-def _rise(history: Sequence[EpochLosses]) -> str:
+def _rise(history: Sequence[EpochMetrics]) -> str:
     """Return how the losses parted after the best epoch; "" if they did not."""
     if len(history) < 2:
         return ""
@@ -75,7 +60,7 @@ def _rise(history: Sequence[EpochLosses]) -> str:
     return f"{after} the validation loss rose by {100 * rise:.0f} % while the training loss fell"
 
 
-def _fall(history: Sequence[EpochLosses]) -> str:
+def _fall(history: Sequence[EpochMetrics]) -> str:
     """Return that the validation loss was still falling at the end; "" if it was not."""
     if len(history) < 2:
         return ""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from gauntlet.metrics.fit_verdict import FitVerdict, judge_fit
+from tasks.evaluate.fit_verdict import FitVerdict, judge_fit
 
 
 @dataclass(frozen=True)
