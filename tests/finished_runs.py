@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from harness import QUICK, command, latest_report, sets
@@ -15,6 +16,9 @@ from flows.record.home import Home
 from flows.servers import local_servers
 from flows.servers.password import CLIENT
 from gauntlet.core.run_report import RunReport
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +40,16 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
         for worker in (APILogWorker, EventsWorker):
             worker.drain_all(timeout=20)
+
+
+@pytest.fixture
+def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> "Iterator[SyncPrefectClient]":
+    """A client of that server, whose address commands that deploy know, too."""
+    from prefect.client.orchestration import get_client
+
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server)
+    with get_client(sync_client=True) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

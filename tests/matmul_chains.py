@@ -1,9 +1,15 @@
-"""Models whose order in a race is certain."""
+"""Models whose order in a race is certain, and how a race takes them."""
 
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import onnx
 import onnx_text
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
 
 SIZE = 256
 
@@ -18,3 +24,15 @@ def chain(products: int) -> onnx.ModelProto:
         <{weights}>
         {{ {" ".join(layers)} }}
     """)
+
+
+def raced(out: Workspace, models: Mapping[str, onnx.ModelProto | bytes], inputs: NamedArrays) -> dict[str, Any]:
+    """Store models, and golden outputs that are the first inputs, as a race takes both."""
+    kept = {}
+    for name, model in models.items():
+        path = out.folder / f"{name}.onnx"
+        path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+        kept[name] = out.store_file(path)
+    outputs = {"y": next(iter(inputs.values()))}
+    Golden({"real": GoldenCase(inputs, outputs)}, outputs).save(out.folder / "golden.npz")
+    return {"models": kept, "golden": out.store_file(out.folder / "golden.npz")}

@@ -10,7 +10,7 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -50,29 +50,16 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         try:  # from here on, so that an interrupted start leaves no server behind either
             with locked(home.prefect / "start.lock"):
                 if url := running(home):
-                    changed.enter_context(_variables(prefect_variables(home, url)))
+                    changed.enter_context(environment_variables(prefect_variables(home, url)))
                     while_starting()
                 else:
                     taken = Port.take(port)
-                    changed.enter_context(_variables(prefect_variables(home, f"{taken.address}/api")))
+                    changed.enter_context(environment_variables(prefect_variables(home, f"{taken.address}/api")))
                     start_prefect(home, taken, while_starting)
             yield os.environ["PREFECT_API_URL"]
         finally:
             if try_exclusive(users):
                 stop_prefect(home)
-
-
-@contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and restore them at the end."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ |= values
-    try:
-        yield
-    finally:
-        for name in values.keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ |= before
 
 
 def profile_api_url() -> str | None:

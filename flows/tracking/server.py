@@ -71,14 +71,9 @@ def tracking_uri(uri: str) -> Iterator[None]:
     """Set the server for MLflow's fluent calls, and restore the environment variable that MLflow sets with it."""
     import mlflow
 
-    before = os.environ.get(URI_VARIABLE)
-    mlflow.set_tracking_uri(uri)
-    try:
+    with environment_variables({URI_VARIABLE: uri}):
+        mlflow.set_tracking_uri(uri)
         yield
-    finally:
-        os.environ.pop(URI_VARIABLE, None)
-        if before is not None:
-            os.environ[URI_VARIABLE] = before
 
 
 def require_reachable(uri: str, timeout_s: float = 2.0) -> None:

@@ -153,3 +153,14 @@ def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
     # Saving removed the weights from the model in memory.
     onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
     return [data]
+
+
+def checker_error(path: Path) -> str:
+    """Return what ONNX's checker says of a file; empty for a valid one."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # the checker and shape inference raise many types
+        return one_line(error)
+    return ""

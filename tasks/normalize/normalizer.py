@@ -12,7 +12,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.metrics.output_comparison import NoisyTolerances, Tolerances, batch_noise, compare_outputs, own_outputs
 from gauntlet.onnx_model.graph import updated_signature
-from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.onnx_model.model_file import checker_error, read_graph
 from gauntlet.runtime.source_session import open_source
 from tasks.normalize.config import StepFacts, StepName
 from tasks.normalize.steps import NotNeeded, Setting, Step
@@ -137,12 +137,3 @@ class Proof:
         except StageError as error:
             return one_line(error), None
         return " ".join(comparison.fault(self.limits).split()), comparison.max_abs_error
-
-
-def checker_error(path: Path) -> str:
-    """Return what ONNX's checker says of a file; empty for a valid one."""
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:  # the checker and shape inference raise many types
-        return one_line(error)
-    return ""

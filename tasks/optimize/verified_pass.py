@@ -27,7 +27,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs, own_outputs
 from gauntlet.onnx_model.graph import format_type, required_inputs
-from gauntlet.onnx_model.model_file import model_files, read_graph
+from gauntlet.onnx_model.model_file import checker_error, model_files, read_graph
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session
@@ -187,11 +187,8 @@ def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) 
             were, are = ([read(value) for value in values] for values in (old, new))
             if were != are:
                 return f"it changes the {kind} from {were} to {are}"
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:  # the checker and shape inference raise many types
-        return f"not valid ONNX: {one_line(error)}"
-    return ""
+    error = checker_error(path)
+    return f"not valid ONNX: {error}" if error else ""
 
 
 ROUNDS = 9

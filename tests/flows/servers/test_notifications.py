@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prefect import flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.states import Completed, Crashed, Failed, State
 
 SCRIPT = Path(__file__).parents[3] / "docker" / "automations.py"
@@ -25,12 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @flow(name="nightly-stand-in")
 def stands_in() -> None:
     """Give deployments a flow."""
-
-
-@pytest.fixture
-def client(prefect_server: str) -> Iterator[SyncPrefectClient]:
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 @pytest.fixture

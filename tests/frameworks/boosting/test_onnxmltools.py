@@ -25,6 +25,7 @@ from tasks.numerics import NumericsConfig, numerics
 from tasks.structure import StructureConfig, structure
 from tasks.train.facts import TrainFacts
 
+pytestmark = pytest.mark.slow
 Make = Callable[..., Workspace]
 FEATURES = 64
 EXACT = {"max_rel_error": 1e-5}

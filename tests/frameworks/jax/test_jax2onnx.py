@@ -29,6 +29,7 @@ from tasks.export import export
 from tasks.numerics import NumericsConfig, numerics
 from tasks.structure import StructureConfig, structure
 
+pytestmark = pytest.mark.slow
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
 PICTURES = np.random.default_rng(0).standard_normal((70, 8, 12, 3)).astype(np.float32)
 SHAPES = {"NHWC": (8, 12, 3), "NCHW": (3, 8, 12)}

@@ -21,6 +21,7 @@ from gauntlet.datasets.splits import ArraySplit
 from gauntlet.images.preprocessing import preprocess
 from tasks.train.facts import TrainFacts
 
+pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(0)
 PICTURES = RNG.standard_normal((12, 6, 5, 3)).astype(np.float32)
 Bring = Callable[..., tuple[Report[TrainFacts], Golden]]

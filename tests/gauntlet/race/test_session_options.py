@@ -10,12 +10,11 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from matmul_chains import raced
 from pydantic import ValidationError
 
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.early_stopping import EarlyStop
 from gauntlet.race.rounds import _stop_early
@@ -189,16 +188,11 @@ def turning(pairs: int) -> onnx.ModelProto:
 def race(workspace: Callable[..., Workspace]) -> Callable[..., BenchmarkFacts]:
     def run(pairs: dict[str, int], **config: object) -> BenchmarkFacts:
         out = workspace()
-        kept: dict[str, Artifact] = {}
-        for name, count in pairs.items():
-            onnx.save(turning(count), out.folder / f"{name}.onnx")
-            kept[name] = out.store_file(out.folder / f"{name}.onnx")
         x = np.random.default_rng(0).standard_normal((2, SIZE, SIZE)).astype(np.float32)
-        Golden({"real": GoldenCase({"x": x}, {"y": x})}, {"y": x}).save(out.folder / "golden.npz")
+        given = raced(out, {name: turning(count) for name, count in pairs.items()}, {"x": x})
         settings = {"block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1,), "profile": False}
         settings |= {"restart_processes": False} | config
-        golden = out.store_file(out.folder / "golden.npz")
-        return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden).facts
+        return benchmark(BenchmarkConfig.model_validate(settings), out, **given).facts
 
     return run
 

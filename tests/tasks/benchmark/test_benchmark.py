@@ -10,15 +10,13 @@ import faulty_models
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE, chain
+from matmul_chains import SIZE, chain, raced
 from synthetic_races import synthetic_race
 
 from flows.stage import _log_verdict
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.confidence import median_shift_interval
 from gauntlet.race.table import CONTROL
 from gauntlet.runtime.worker_client import WorkerClient
@@ -33,18 +31,10 @@ Race = Callable[..., Report[BenchmarkFacts]]
 def race(workspace: Callable[..., Workspace]) -> Race:
     def run(models: dict[str, onnx.ModelProto | bytes], inputs: int = 3, **config: object) -> Report[BenchmarkFacts]:
         out = workspace()
-        kept: dict[str, Artifact] = {}
-        for name, model in models.items():
-            path = out.folder / f"{name}.onnx"
-            path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-            kept[name] = out.store_file(path)
         samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
-        golden = Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]})
-        golden.save(out.folder / "golden.npz")
         settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8), "profile": False}
         settings |= {"early_stopping": False, "restart_processes": False} | config
-        golden_file = out.store_file(out.folder / "golden.npz")
-        return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
+        return benchmark(BenchmarkConfig.model_validate(settings), out, **raced(out, models, samples))
 
     return run
 
@@ -172,15 +162,9 @@ Known = Callable[..., tuple[BenchmarkConfig, Workspace, BenchmarkFacts, dict[str
 def known(workspace: Callable[..., Workspace]) -> Known:
     """An earlier race of two models, whose speed-up lies between two limits."""
 
-    def raced(low: float, high: float, **settings: Any) -> Any:
-        out, models = workspace(), {}
-        for name, length in {"fp32": 4, "int8": 1}.items():
-            path = out.folder / f"{name}.onnx"
-            path.write_bytes(chain(length).SerializeToString())
-            models[name] = out.store_file(path)
-        samples = {"x": np.zeros((1, SIZE), np.float32)}
-        Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]}).save(out.folder / "golden.npz")
-        given = {"models": models, "golden": out.store_file(out.folder / "golden.npz")}
+    def run(low: float, high: float, **settings: Any) -> Any:
+        out = workspace()
+        given = raced(out, {"fp32": chain(4), "int8": chain(1)}, {"x": np.zeros((1, SIZE), np.float32)})
         how = {"rounds": 7, "block_ms": 2, "threads": 1, "batch_sizes": (1,), "restart_processes": False}
         quiet = {"profile": False, "max_aa_deviation": 1e9}  # whatever else is at work here
         config = BenchmarkConfig.model_validate(how | quiet | settings)
@@ -189,7 +173,7 @@ def known(workspace: Callable[..., Workspace]) -> Known:
         results = (facts.results[0], facts.result("int8").replace(rows=rows))
         return config, out, facts.replace(results=results), given
 
-    return raced
+    return run
 
 
 def test_race_holds_where_the_intervals_of_the_fastest_overlap(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:

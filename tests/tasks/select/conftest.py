@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE
+from matmul_chains import SIZE, raced
 
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.budget import NO_BUDGET, Budget
 from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
@@ -37,13 +36,8 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
         **settings: Any,
     ) -> Report[Any]:
         out = workspace()
-        kept = {}
-        for name, model in models.items():
-            path = out.folder / f"{name}.onnx"
-            path.write_bytes(model.SerializeToString())
-            kept[name] = out.store_file(path)
         samples = {"x": np.random.default_rng(0).standard_normal((3, SIZE)).astype(np.float32)}
-        Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]}).save(out.folder / "golden.npz")
+        given = raced(out, models, samples)
         config = BenchmarkConfig(
             rounds=8, block_ms=4, threads=1, batch_sizes=batch_sizes, session_variants=[{"level": "off"}],
             restart_processes=restart_processes, max_aa_deviation=max_aa_deviation, profile=False,
@@ -54,18 +48,15 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
             runners_up=tuple(Choice(candidate=name, target=target, session=None, note="") for name in runners_up),
         )  # fmt: skip
         if after is not None:
-            golden = out.store_file(out.folder / "golden.npz")
-            wanted = {"after": after, "benchmark": config, "models": kept, "golden": golden, "budget": budget}
-            return select(SelectConfig(**settings), out, **wanted)
+            return select(SelectConfig(**settings), out, after=after, benchmark=config, budget=budget, **given)
         decision, checks = confirm(
             SelectConfig(**settings),
             config,
             out,
             decision=decision,
-            models=kept,
-            golden=out.store_file(out.folder / "golden.npz"),
-            normalized={normalized: kept[normalized]} if normalized else {},
+            normalized={normalized: given["models"][normalized]} if normalized else {},
             budget=budget,
+            **given,
         )
         return Report(stage="select", facts=decision, checks=checks)
 

@@ -34,6 +34,7 @@ from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_pass
 from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxScript, OnnxScriptRewriter, OnnxSim, OnnxSlim, _without
 from wings.graph_passes.transformers import TransformerFusions
 
+pytestmark = pytest.mark.slow
 Own = Callable[[str], PythonPass]
 PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))
 
@@ -98,7 +99,6 @@ def test_wrong_pass_in_a_chain_of_ten_is_named(subject, own: Own) -> None:
     assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
 
 
-@pytest.mark.slow
 def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:
     group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
     facts = by_name(work(subject, group))
@@ -154,7 +154,6 @@ assert torch.zeros(1).sum() == 0
 """
 
 
-@pytest.mark.slow
 def test_onnxsim_loads_no_torch_in_a_fresh_process_and_torch_can_be_loaded_after_it(trained, tmp_path) -> None:
     command = [sys.executable, "-c", FRESH, trained.path, tmp_path / "after.onnx"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,13 +1,12 @@
 """The deployments around a served champion: filled in and scheduled once, however often `gauntlet up` is called."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from harness import until
 from monitored_bundles import harmful
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.schedules import CronSchedule
 
@@ -19,13 +18,6 @@ from wings.lifecycle.served_champion import ServedChampion, logged_requests, sta
 from wings.platform.local_platform import PlatformSettings, deploy, start_worker, workers_online
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
-    monkeypatch.setenv("PREFECT_API_URL", prefect_server)  # of the commands that deploy
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from harness import GAUNTLET, latest_report, until
 from mlflow import MlflowClient
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolUpdate
 
 from configs.loader import load
@@ -55,13 +55,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
     for each in family:
         each.kill()
     process.wait()
-
-
-@pytest.fixture
-def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
-    monkeypatch.setenv("PREFECT_API_URL", prefect_server)
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 TARGETS = (

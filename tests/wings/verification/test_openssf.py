@@ -141,6 +141,7 @@ def test_no_part_of_the_proof_of_an_identity_can_be_changed(release: str) -> Non
             assert not checked(release, CERTIFIED, who, whole.replace(text, other)).trusted, (text, place)
 
 
+@pytest.mark.slow
 def test_identity_that_is_not_one_and_a_missing_package_have_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,8 @@ from wings.lifecycle.registry.transaction import transaction
 
 from .conftest import OVERRIDDEN, aliases, ask
 
+pytestmark = pytest.mark.slow
+
 
 def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> None:
     bundle = run("run-1")
@@ -105,7 +107,6 @@ def test_version_that_was_rolled_back_for_proven_harm_comes_back_only_with_a_rea
     assert ask(home, "run-2", why="the sensor was broken").version == "2"
 
 
-@pytest.mark.slow
 def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Home, run) -> None:
     run("run-1"), run("run-2", errors=0.02)
     ask(home, "run-1")

@@ -1,13 +1,12 @@
 """Faults of the file itself: unreachable external data, and models that ONNX's checker rejects."""
 
 import math
-import os
 from pathlib import Path
 
 import onnx
 
 from gauntlet.core.errors import one_line
-from gauntlet.onnx_model.model_file import external_locations, is_absolute_location, stored_tensors
+from gauntlet.onnx_model.model_file import checker_error, external_locations, is_absolute_location, stored_tensors
 from wings.inspection.library.diagnosis.context import ModelContext
 from wings.inspection.library.diagnosis.findings import Finding
 
@@ -28,13 +27,8 @@ def find_external(context: ModelContext) -> Finding | None:
 def find_invalid(context: ModelContext) -> Finding | None:
     """Run ONNX's checker, after rejecting absurd tensor sizes that it would accept."""
     problem = _absurd(context.proto)
-    if not problem:
-        try:
-            onnx.checker.check_model(os.fspath(context.path), full_check=True)
-        except MemoryError:
-            raise
-        except Exception as error:  # ValidationError, InferenceError and others without a common base
-            problem = f"ONNX's checker rejects it: {one_line(error)}"
+    if not problem and (error := checker_error(context.path)):
+        problem = f"ONNX's checker rejects it: {error}"
     fix = "the file is damaged or invalid: export the model again"
     return Finding(fault="invalid_model", cause=problem, fix=fix, fixable=False) if problem else None
 
