@@ -23,8 +23,8 @@ SHARE = 0.98
 """Of the slices along an axis, this share is at least as good as the value of the axis: all of fewer than 50."""
 FAINT = 0.1
 """A slice with less than this share of the median slice's spread is nearly constant, and judged by its level."""
-
-
+ABSENT = 0.001
+"""A slice with less than this share of the largest spread is of a class that no sample shows."""
 EXTREME = 0.05
 """Where this share of the samples has most of the energy, the others are judged by themselves, too."""
 
@@ -143,9 +143,15 @@ def _units(signal: Floats, level: Floats, several: bool) -> npt.NDArray[np.int64
 
 
 def _of_unit(signal: Floats, unit: npt.NDArray[np.int64]) -> Floats:
-    """Return for each slice the median of those of its unit that vary; 0 where none does."""
+    """Return for each slice what those of its unit that vary usually have; 0 where none does."""
     parts = (signal[(unit == number) & (signal > 0)] for number in range(unit.max() + 1))
-    return np.array([np.median(part) if part.size else 0.0 for part in parts])[unit]
+    return np.array([_usual(part) if part.size else 0.0 for part in parts])[unit]
+
+
+def _usual(signal: Floats) -> float:
+    """Return the median; where most slices are of classes that no sample shows, that of the others."""
+    shown = signal[signal >= ABSENT**2 * signal.max()]
+    return float(np.median(shown if 2 * len(shown) < len(signal) else signal))
 
 
 def _slice_signal(signal: Floats, level: Floats, unit: npt.NDArray[np.int64]) -> Floats:

@@ -208,6 +208,18 @@ def test_single_column_of_a_thousand_that_is_no_better_than_a_constant_counts_al
     assert (noise.place, noise.sqnr_db <= 0) == ("[:, 707]", True)
 
 
+def test_classes_that_no_sample_shows_are_measured_by_those_that_are_shown() -> None:
+    """Most characters of a large alphabet are never probable in a line of text, and most places are blank."""
+    shares, places = 1e-6 * RNG.random((60, 2000)), np.arange(60)
+    shares[places, np.where(places % 2, 0, places % 20)] = 0.99
+    near, swapped = shares.copy(), shares.copy()
+    near[:, 20:] += 1e-3 * RNG.random((60, 1980))
+    swapped[:, [6, 8]] = shares[:, [8, 6]]
+    assert output_noise(near, shares).sqnr_db > 20
+    assert output_noise(near + 0.1 * (shares < 0.5), shares).sqnr_db < 6
+    assert output_noise(swapped, shares).sqnr_db <= 0
+
+
 def test_one_sample_is_compared_with_its_level() -> None:
     one = np.full((1, 4), 2.0)
     assert output_noise(one + 0.2, one).sqnr_db == pytest.approx(20)
