@@ -82,6 +82,6 @@ def measured_seconds(call: Callable[[int], object], budget_s: float = 0.3, most:
     seconds: dict[int, float] = {}
     rows, end = 1, perf_counter() + budget_s
     while rows <= most and (not seconds or perf_counter() + 2 * max(seconds.values()) < end):
-        seconds[rows] = time_calls(partial(call, rows))[0][0] / 1000
+        seconds[rows] = max(time_calls(partial(call, rows))[0][0] / 1000, 1e-6)
         rows *= 2
     return seconds

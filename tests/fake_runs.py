@@ -83,7 +83,7 @@ def waiting_run(folder: Path, stage_name: str, **config: Any) -> tuple["subproce
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: process.poll() is not None or (file.exists() and file.read_text().endswith(" ")))
+    until(lambda: process.poll() is not None or (file.exists() and file.read_text().endswith(" ")), 300)
     assert process.poll() is None
     return process, int(file.read_text())
 

@@ -26,7 +26,9 @@ def chain(products: int) -> onnx.ModelProto:
     """)
 
 
-def raced(out: Workspace, models: Mapping[str, onnx.ModelProto | bytes], inputs: NamedArrays) -> dict[str, Any]:
+def stored_for_race(
+    out: Workspace, models: Mapping[str, onnx.ModelProto | bytes], inputs: NamedArrays
+) -> dict[str, Any]:
     """Store models, and golden outputs that are the first inputs, as a race takes both."""
     kept = {}
     for name, model in models.items():

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator, Mapping
 
 import psutil
 
@@ -40,16 +39,3 @@ def package_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-@contextlib.contextmanager
-def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and restore them at the end."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ |= values
-    try:
-        yield
-    finally:
-        for name in values.keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ |= before

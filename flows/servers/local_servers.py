@@ -10,13 +10,12 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
 
-from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.locks import locked, try_exclusive
 from flows.servers.database_templates import copy_template
@@ -60,6 +59,19 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         finally:
             if try_exclusive(users):
                 stop_prefect(home)
+
+
+@contextmanager
+def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ |= before
 
 
 def profile_api_url() -> str | None:

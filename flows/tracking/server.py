@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
-from flows.servers.local_servers import runs_mlflow
+from flows.servers.local_servers import environment_variables, runs_mlflow
 from flows.servers.password import mlflow_variables
 from gauntlet.core.errors import without_password
 

@@ -119,6 +119,10 @@ class BoostingModel(Brought):
     packages: ClassVar[dict[str, str]] = PACKAGES
     finds_prediction: ClassVar[bool] = True
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
+
     @classmethod
     def as_taken(cls, samples: NamedArrays, layout: str) -> NamedArrays:
         """Return the samples; raise `StageError` for columns of texts, whose numbers the file does not need to hold."""

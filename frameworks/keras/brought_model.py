@@ -89,6 +89,10 @@ class KerasModel(_TensorFlowModel):
     kind: Literal["keras-model"] = "keras-model"
     model: Path = Field(description="the file that model.save(...) wrote: .keras, or the older .h5")
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
+
     def _load(self, store: Store, folder: Path) -> tuple[CallableModel, str, Path]:
         network = files.load(self.model, trust=self.trust or store.holds(self.model))
         path = folder / f"model{self.model.suffix}"

@@ -34,6 +34,10 @@ class SklearnModel(Brought):
     packages: ClassVar[dict[str, str]] = PACKAGES
     finds_prediction: ClassVar[bool] = True
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
+
     @property
     def operators(self) -> Operators:
         """Most estimators compute products of matrices."""

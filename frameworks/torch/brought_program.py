@@ -40,6 +40,10 @@ class _TorchProgram(Brought):
     packages: ClassVar[dict[str, str]] = {"torch": "torch"}
     suffix: ClassVar[str]
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
+
     def load_model(self, store: Store) -> LoadedModel:
         """Return the program; raise StageError if it cannot be read, or is neither trusted nor in the store."""
         return program.load_program(self.model, self.suffix, trust=self.trust or store.holds(self.model))

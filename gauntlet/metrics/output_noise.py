@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 SHARE = 0.98
 """Of the slices along an axis, this share is at least as good as the value of the axis: all of fewer than 50."""
 FAINT = 0.1
-"""A slice with less than this share of the median slice's spread is nearly constant, and judged by its level."""
+"""A slice with less than this share of the usual slice's spread is nearly constant, and judged by its level."""
 ABSENT = 0.001
 """A slice with less than this share of the largest spread is of a class that no sample shows."""
 EXTREME = 0.05

@@ -106,9 +106,10 @@ class StaticInt8(Recipe):
         convolutions = ["Conv" in node.op_type for node in proto.graph.node if node.op_type in PRODUCTS]
         sums = ["Add"] if 2 * sum(convolutions) > len(convolutions) else []  # those of a transformer carry its outliers
         input_only_ops = [*PRODUCTS, *sums] if self.qdq_placement == "inputs" else []
-        stored = {tensor.name for tensor in proto.graph.initializer}  # a constant is added as the runtime fuses it
-        plain = [node.name for node in proto.graph.node if node.op_type == "Add" and not stored.isdisjoint(node.input)]
-        excluded = {*excluded, *(plain if input_only_ops else ())}
+        if input_only_ops:  # runtimes fuse a sum with a constant, as of a bias or a hard swish, unless it is rounded
+            stored = {tensor.name for tensor in proto.graph.initializer}
+            plain = (n.name for n in proto.graph.node if n.op_type == "Add" and not stored.isdisjoint(n.input))
+            excluded = {*excluded, *plain}
         old = opset_versions(proto).get("ai.onnx", 0) < PER_CHANNEL_OPSET  # of Q/DQ operators for all channels alone
         exact = self.reduce_range and self.weights == "s8" and self.format == "qdq"
         scales = scales_without_overflow(proto.graph, per_channel=self.per_channel) if exact else {}

@@ -28,10 +28,6 @@ class Training(Kind, ABC):
     finds_prediction: ClassVar[bool] = False
     """Whether it finds the output with the prediction by the classes that the model names."""
 
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read: by default the one that `model` names, if there is such a field."""
-        return (self.model,) if hasattr(self, "model") else ()
-
     @property
     def learns(self) -> bool:
         """Whether the model is trained on the data, from its first weights or further."""

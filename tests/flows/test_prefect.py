@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ PROJECT = Path(__file__).parents[2]
 POOL = "gauntlet"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+wait = partial(until, seconds=240)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_two_runs_at_once_complete_and_never_benchmark_at_the_same_time(
     # Long enough that two of them would overlap if nothing kept them apart.
     runs = [start(client, "benchmark.rounds=10", "benchmark.block_ms=60") for _ in range(2)]
     for run in runs:
-        final = until(lambda run=run: ended(client, run))
+        final = wait(lambda run=run: ended(client, run))
         assert final.state.name == "Completed", final.state.message
     folders = set(worker_home.run_folders()) - before
     assert len(folders) == 2
@@ -138,7 +140,7 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
     run = start(client, "numerics.max_rel_error=1e-12")
-    final = until(lambda: ended(client, run))
+    final = wait(lambda: ended(client, run))
     assert final.state.type.value == "FAILED"
     assert final.state.message.startswith("numerics.max_rel_error: ")
     assert "Fix: " in final.state.message
@@ -153,7 +155,7 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     assert states["numerics"] == "Completed"
     assert states["numerics gate"] == "Failed"
     assert states["train"] == "Cached"
-    until(lambda: not has_process(run))  # it sends the last of its log when it ends
+    wait(lambda: not has_process(run))  # it sends the last of its log when it ends
     log = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])))
     assert not [line.message for line in log if "Traceback" in line.message]
     assert "optimize ort-extended" not in states
@@ -173,7 +175,7 @@ def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
         deployment.id, [(IntervalSchedule(interval=timedelta(seconds=20)), True)]
     )
     try:
-        fired = until(lambda: scheduled_and_done(client, deployment.id))
+        fired = wait(lambda: scheduled_and_done(client, deployment.id))
     finally:
         for schedule in schedules:
             client.delete_deployment_schedule(deployment.id, schedule.id)
@@ -209,11 +211,11 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
     run = start(client, "benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is cancelled
-    folder = until(lambda: at_work(worker_home, "benchmark", run))
+    folder = wait(lambda: at_work(worker_home, "benchmark", run))
     flow = psutil.Process(journal(folder)[0]["pid"])
-    workers = until(lambda: flow.children(recursive=True))
+    workers = wait(lambda: flow.children(recursive=True))
     client.set_flow_run_state(run.id, Cancelling())
-    assert until(lambda: ended(client, run)).state.type.value == "CANCELLED"
+    assert wait(lambda: ended(client, run)).state.type.value == "CANCELLED"
     psutil.wait_procs([flow, *workers], timeout=120)
     assert not [process for process in (flow, *workers) if process.is_running()]
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())
@@ -224,10 +226,10 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
 @pytest.mark.nightly
 def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worker_home: Home) -> None:
     run = start(client, "benchmark.rounds=40")
-    folder = until(lambda: at_work(worker_home, "benchmark", run))
+    folder = wait(lambda: at_work(worker_home, "benchmark", run))
     psutil.Process(journal(folder)[0]["pid"]).kill()
-    until(lambda: unchanged(client, run))  # the worker notices, and may report the crash twice
+    wait(lambda: unchanged(client, run))  # the worker notices, and may report the crash twice
     client.set_flow_run_state(run.id, AwaitingRetry(scheduled_time=datetime.now(UTC)), force=True)  # the button "Retry"
-    final = until(lambda: ended(client, run))
+    final = wait(lambda: ended(client, run))
     assert (final.state.name, final.run_count) == ("Completed", 2), final.state.message
     assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]

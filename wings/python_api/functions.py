@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from flows.cli.argument_types import input_shape
 from flows.cli.main import missing_package
 from flows.cli.options import parser
 from flows.cli.runs import close_interrupted_runs
-from flows.record.environment import environment_variables
 from flows.record.home import Home
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, GateFailed
@@ -106,13 +106,18 @@ ON_A_TERMINAL = ("help", "json", "dry_run")
 @contextmanager
 def home_for(folder: "str | Path | None") -> Iterator[Home]:
     """Work in a home, by default that of the commands, and raise `ConfigError` where an extra is not installed."""
+    before = os.environ.get("GAUNTLET_HOME")
+    if folder is not None:
+        os.environ["GAUNTLET_HOME"] = str(folder)
     try:
-        with environment_variables({} if folder is None else {"GAUNTLET_HOME": str(folder)}):
-            yield Home.find()
+        yield Home.find()
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from error
     except ConfigError as error:  # it says what to change; where it was noticed does not help
         raise error.with_traceback(None) from None
+    finally:
+        os.environ.pop("GAUNTLET_HOME", None)
+        os.environ.update({} if before is None else {"GAUNTLET_HOME": before})
 
 
 def options_for(command: str, keywords: Mapping[str, Any]) -> argparse.Namespace:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from matmul_chains import raced
+from matmul_chains import stored_for_race
 from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError
@@ -20,8 +20,6 @@ from gauntlet.race.early_stopping import EarlyStop
 from gauntlet.race.rounds import _stop_early
 from gauntlet.race.rows import rows
 from gauntlet.race.session_options import best_session, describe_sessions
-from gauntlet.runtime.engines.ort import OrtEngine
-from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
@@ -81,23 +79,6 @@ def test_one_thread_is_a_session_variant_by_itself_where_the_first_session_has_m
     settings: dict[str, object], names: list[str]
 ) -> None:
     assert [session.name for session in BenchmarkConfig.model_validate(settings).all_sessions] == names
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        OrtCpu(threads=2, spinning=False, arena=False, inter_op_threads=2, level="extended"),
-        OrtCpu(threads=2, memory_pattern=False, config_entries={"session.dynamic_block_base": "4"}),
-    ],
-)
-def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(target: OrtCpu, tmp_path: Path) -> None:
-    path, options = tmp_path / "model.onnx", target.session_options(1)
-    onnx.save(turning(2), path)
-    for session in (OrtEngine(path, 1, target.options()).session, open_session(path, overrides=options)):
-        got = session.get_session_options()
-        for name, value in options.items():
-            found = got.get_session_config_entry(name) if "." in name else getattr(got, name)
-            assert getattr(found, "name", found) == value
 
 
 def contender(name: str, times_ms: list[float], *, dropped: bool = False, error: str | None = None) -> Contender:
@@ -189,7 +170,7 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., BenchmarkFacts]:
     def run(pairs: dict[str, int], **config: object) -> BenchmarkFacts:
         out = workspace()
         x = np.random.default_rng(0).standard_normal((2, SIZE, SIZE)).astype(np.float32)
-        given = raced(out, {name: turning(count) for name, count in pairs.items()}, {"x": x})
+        given = stored_for_race(out, {name: turning(count) for name, count in pairs.items()}, {"x": x})
         settings = {"block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1,), "profile": False}
         settings |= {"restart_processes": False} | config
         return benchmark(BenchmarkConfig.model_validate(settings), out, **given).facts

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
+import onnx_text
 import pytest
 from pydantic import TypeAdapter
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.session_options import describe_sessions
-from gauntlet.runtime.engines.ort import provider_failure
+from gauntlet.runtime.engines.ort import OrtEngine, provider_failure
 from gauntlet.runtime.session import open_session
 from gauntlet.targets import ANY, OrtCpu, Target, by_name, default_targets, environments
 from gauntlet.targets.base import BaseTarget, unavailable_together
@@ -152,6 +153,25 @@ ALL = OrtCpu(threads=2, memory_pattern=False, inter_op_threads=1, config_entries
 
 def test_options_that_change_the_computation_are_in_the_name() -> None:
     assert ALL.name == f"ort-cpu-2t-nopattern-1branches-{BLOCKS}=4"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (ALL, {"enable_mem_pattern": False, "intra_op_num_threads": 2, "inter_op_num_threads": 1, BLOCKS: "4"}),
+        (OrtCpu(threads=2, spinning=False, arena=False, inter_op_threads=2, level="extended"), {}),
+    ],
+)
+def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(
+    target: OrtCpu, expected: dict[str, object], tmp_path: Path
+) -> None:
+    path, options = tmp_path / "m.onnx", target.session_options(1)
+    onnx_text.save(path, "m (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
+    for session in (OrtEngine(path, 1, target.options()).session, open_session(path, overrides=options)):
+        got = session.get_session_options()
+        for name, value in (options | expected).items():
+            found = got.get_session_config_entry(name) if "." in name else getattr(got, name)
+            assert getattr(found, "name", found) == value
 
 
 def test_entry_that_no_bundle_may_have_is_refused_before_the_race() -> None:

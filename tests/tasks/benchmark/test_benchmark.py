@@ -10,7 +10,7 @@ import faulty_models
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE, chain, raced
+from matmul_chains import SIZE, chain, stored_for_race
 from synthetic_races import synthetic_race
 
 from flows.stage import _log_verdict
@@ -34,7 +34,7 @@ def race(workspace: Callable[..., Workspace]) -> Race:
         samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
         settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8), "profile": False}
         settings |= {"early_stopping": False, "restart_processes": False} | config
-        return benchmark(BenchmarkConfig.model_validate(settings), out, **raced(out, models, samples))
+        return benchmark(BenchmarkConfig.model_validate(settings), out, **stored_for_race(out, models, samples))
 
     return run
 
@@ -164,7 +164,7 @@ def known(workspace: Callable[..., Workspace]) -> Known:
 
     def run(low: float, high: float, **settings: Any) -> Any:
         out = workspace()
-        given = raced(out, {"fp32": chain(4), "int8": chain(1)}, {"x": np.zeros((1, SIZE), np.float32)})
+        given = stored_for_race(out, {"fp32": chain(4), "int8": chain(1)}, {"x": np.zeros((1, SIZE), np.float32)})
         how = {"rounds": 7, "block_ms": 2, "threads": 1, "batch_sizes": (1,), "restart_processes": False}
         quiet = {"profile": False, "max_aa_deviation": 1e9}  # whatever else is at work here
         config = BenchmarkConfig.model_validate(how | quiet | settings)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE, raced
+from matmul_chains import SIZE, stored_for_race
 
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -37,7 +37,7 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
     ) -> Report[Any]:
         out = workspace()
         samples = {"x": np.random.default_rng(0).standard_normal((3, SIZE)).astype(np.float32)}
-        given = raced(out, models, samples)
+        given = stored_for_race(out, models, samples)
         config = BenchmarkConfig(
             rounds=8, block_ms=4, threads=1, batch_sizes=batch_sizes, session_variants=[{"level": "off"}],
             restart_processes=restart_processes, max_aa_deviation=max_aa_deviation, profile=False,

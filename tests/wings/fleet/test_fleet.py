@@ -58,7 +58,7 @@ def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, 
     words = [GAUNTLET, "fleet", "models", "--workers", "2", *sets(*QUICK)]
     environment, nowhere = {**os.environ, "GAUNTLET_HOME": str(home.root)}, subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=nowhere, stderr=nowhere)
-    until(lambda: process.poll() is not None or len(finished(home)) >= 2)
+    until(lambda: process.poll() is not None or len(finished(home)) >= 2, 500)
     assert process.poll() is None
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)

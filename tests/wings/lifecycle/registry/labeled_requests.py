@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from graded_bundles import samples
+from graded_bundles import CLASSES, FIRST_FLAG, samples
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
@@ -14,7 +14,7 @@ def log_labeled(log: Path, bundle: Bundle, count: int, *, seed: int = 7, drifted
     """Log requests of one sample each, with labels; those of a share, by the flag, are another class than usual."""
     writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
     x, labels = samples(count, seed)
-    labels = np.where(x[:, 4] < drifted, (labels + 1) % 4, labels)
+    labels = np.where(x[:, FIRST_FLAG] < drifted, (labels + 1) % CLASSES, labels)
     y = Predictor(bundle, threads=1).run({"x": x})["y"]
     for i in range(count):
         one = {"x": x[i : i + 1]}, {"y": y[i : i + 1]}

@@ -144,7 +144,7 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
     with serving(tmp_path, ALIAS) as server:
         assert first.digest.startswith(served(server))
         promote(home, PromotionRequest("run-2", role="challenger"))
-        until(lambda: second.digest.startswith(served(server)))
+        until(lambda: second.digest.startswith(served(server)), 400)
         assert server.metric("gauntlet_model_loads_total", model="digits", outcome="success") == 2
         assert server.metric("gauntlet_model_alias_age_seconds", model="digits") > 0
 
@@ -179,7 +179,7 @@ def test_server_waits_for_the_first_version_and_serves_it_without_a_restart(
         assert server.get("/v2/health/ready").status == 503
         assert "there is no bundle yet" in server.get("/v2/models/digits").error
         promote(home, PromotionRequest("run-1", role="challenger"))
-        until(lambda: server.get("/v2/health/ready").status == 200)
+        until(lambda: server.get("/v2/health/ready").status == 200, 400)
         assert bundle.digest.startswith(served(server))
 
 

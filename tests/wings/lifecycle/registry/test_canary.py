@@ -165,8 +165,8 @@ def test_server_gives_its_share_to_the_challenger_and_takes_it_back(home: Home, 
         assert all(challenger.digest.startswith(version) for version in versions)
         entry = [{"request_id": one, "labels": [int(labels[i])]} for i, one in enumerate(inside) if i]
         assert server.post("/v2/models/digits/feedback", {"feedback": entry}).status == 202
-        # until the log has all of them
-        found = until(lambda: now if (now := look(home, log, per_step=1000)).has_ended else None)
+        # the log has all of them
+        found = until(lambda: now if (now := look(home, log, per_step=1000)).has_ended else None, 400)
         assert "proven harm" in found.entry.why
         wait_for(server, inside[0], x[:1], champion)
         assert {answered_by(server, one, x[:1]) for one in (*inside[:20], *outside)} == {champion}
@@ -182,4 +182,4 @@ def answered_by(server: ServerProcess, request_id: str, x: object) -> str:
 
 def wait_for(server: ServerProcess, request_id: str, x: object, digest: str) -> None:
     """Return once a bundle answers; the server asks the registry every few seconds."""
-    until(lambda: digest.startswith(answered_by(server, request_id, x)))
+    until(lambda: digest.startswith(answered_by(server, request_id, x)), 400)
