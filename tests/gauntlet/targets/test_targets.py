@@ -169,7 +169,7 @@ def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(
     onnx_text.save(path, "m (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
     for session in (OrtEngine(path, 1, target.options()).session, open_session(path, overrides=options)):
         got = session.get_session_options()
-        for name, value in (options | expected).items():
+        for name, value in (expected or options).items():
             found = got.get_session_config_entry(name) if "." in name else getattr(got, name)
             assert getattr(found, "name", found) == value
 
