@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 REQUEST_TIMEOUT_S = float(os.environ[TIMEOUT_VARIABLE])  # set by `flows`, or by the user
+FLUENT_CALLS = threading.RLock()
 MIN_UPLOAD_RATE = 5e6  # bytes a second; a server that stores a file before it responds gets more time
 
 
@@ -67,11 +69,15 @@ def prepare_local_store(home: Home, config: "PipelineConfig") -> None:
 
 @contextmanager
 def tracking_uri(uri: str) -> Iterator[None]:
-    """Set the server for MLflow's fluent calls, and restore the environment variable that MLflow sets with it."""
+    """Set the server for MLflow's fluent calls, one thread at a time: MLflow has one for the whole process.
+
+    MLflow also sets the environment variable, which other threads take for the user's: it is restored at once.
+    """
     import mlflow
 
-    with environment_variables({URI_VARIABLE: uri}):
-        mlflow.set_tracking_uri(uri)
+    with FLUENT_CALLS:
+        with environment_variables({URI_VARIABLE: uri}):
+            mlflow.set_tracking_uri(uri)
         yield
 
 
