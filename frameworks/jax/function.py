@@ -8,7 +8,7 @@ import numpy as np
 
 from frameworks.jax.network import use_cpu
 from frameworks.trust import untrusted_code
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import TensorSpec
@@ -36,11 +36,12 @@ class JaxFunction(Frozen):
         """Return the function of its inputs alone; `parameters` are as `read_parameters` returns them."""
         use_cpu()
         import jax
+        from flax.traverse_util import unflatten_dict
 
         function = self.code.function()
         if not self.takes_parameters:
             return function
-        tree = jax.tree.map(jax.numpy.asarray, _nested(parameters))
+        tree = jax.tree.map(jax.numpy.asarray, unflatten_dict(parameters, sep="/"))  # type: ignore[no-untyped-call]
 
         def apply(*inputs: Any) -> Any:
             return function(tree, *inputs)
@@ -59,11 +60,12 @@ def read_parameters(path: Path) -> NamedArrays:
         raise StageError(f"{path}: a JAX function; expected parameters in one of {', '.join(PARAMETERS)}. {fix}")
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+            return read_arrays(path)
         from flax.serialization import msgpack_restore
+        from flax.traverse_util import flatten_dict
 
-        return dict(_leaves(msgpack_restore(path.read_bytes())))
+        leaves = flatten_dict(msgpack_restore(path.read_bytes()))  # type: ignore[no-untyped-call]
+        return {"/".join(map(str, names)): np.asarray(value) for names, value in leaves.items()}
     except Exception as error:  # a damaged file raises many types
         raise StageError(f"{path}: not a {path.suffix} file of arrays ({one_line(error)})") from error
 
@@ -131,24 +133,3 @@ def load(path: Path, *, trust: bool = False) -> tuple[Callable[..., Any], JaxFun
     if not trust:
         raise untrusted_code(path.name, f"it holds the code of {spec.code.name}")
     return spec.bind(parameters), spec
-
-
-def _nested(parameters: Mapping[str, Array]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, array in parameters.items():
-        *parents, last = name.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = array
-    return tree
-
-
-def _leaves(tree: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Array]]:
-    leaves: list[tuple[str, Array]] = []
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves += _leaves(value, f"{prefix}{name}/")
-        else:
-            leaves.append((f"{prefix}{name}", np.asarray(value)))
-    return leaves
