@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
@@ -53,12 +53,6 @@ class SavedProblem(Frozen):
 def save_outputs(folder: Path, name: str, outputs: NamedArrays) -> None:
     """Write float32 arrays of shape (n, ...)."""
     np.savez(folder / name, allow_pickle=False, **{key: array.astype(np.float32) for key, array in outputs.items()})
-
-
-def read_arrays(path: Path) -> NamedArrays:
-    """Read a file of arrays."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 class JudgedFile(NamedTuple):

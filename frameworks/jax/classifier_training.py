@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 from frameworks.epochs import LABEL_SMOOTHING, ClassifierLoop
 from frameworks.jax import network as flax_network
 from frameworks.training_data import SCORES, image_fields, single_input, with_scores
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -166,8 +166,7 @@ class _FlaxTrainingLoop(ClassifierLoop):
         import jax
         import jax.numpy as jnp
 
-        with np.load(self.checkpoint, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(self.checkpoint)
         structure: Any = jax.tree.structure(self.state)
         leaves = [jnp.asarray(arrays[f"state/{index}"]) for index in range(structure.num_leaves)]
         self.state = jax.tree.unflatten(structure, leaves)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.training import Device
@@ -127,8 +127,7 @@ def load(path: Path) -> tuple["nnx.Sequential", SmallCnn]:
     """Return the trained network, in evaluation mode, and its spec."""
     from flax import nnx
 
-    with np.load(path, allow_pickle=False) as file:
-        weights = {name: file[name] for name in file.files}
+    weights = read_arrays(path)
     spec = SmallCnn.model_validate_json(str(weights.pop(SPEC_KEY)))
     network: Any = nnx.eval_shape(spec.build)  # without values: all of them are in the file
     set_weights(network, weights)

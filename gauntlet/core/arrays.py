@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ def as_array(value: Any) -> Array:
     if array.ndim and all(isinstance(value, str) for value in array.flat):
         return array.astype(np.str_)
     raise StageError(f"a {type(value).__name__} is no array of numbers or texts. Fix: convert it with numpy.asarray")
+
+
+def read_arrays(path: Path) -> NamedArrays:
+    """Return the arrays of an `.npz` file; raise what NumPy does where it is none, or holds objects."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
 
 
 def in_shape(array: Array, shape: Sequence[int | str | None] | None) -> Array:

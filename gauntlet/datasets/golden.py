@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import joined
 from gauntlet.datasets.splits import Split
@@ -84,8 +85,7 @@ class Golden:
         """Read what `save` wrote."""
         names = ("inputs", "outputs", "answers", "trace", "sequence")
         groups: dict[str, dict[str, NamedArrays]] = {name: {} for name in names}
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+        arrays: dict[str, Any] = read_arrays(path)
         labels, positions = arrays.pop("labels", None), arrays.pop("positions", None)
         for key, array in arrays.items():
             group, title, name = key.split("/", 2)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
@@ -152,8 +152,7 @@ def read_npz_split(path: Path) -> ArraySplit:
     Raise StageError if the file is unreadable, has no input, or the arrays differ in length.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            inputs = {name: file[name] for name in file.files}
+        inputs = read_arrays(path)
     except NPZ_ERRORS as error:
         raise StageError(f"{path}: not an .npz file of plain arrays ({error})") from error
     shapes = {name: array.shape for name, array in inputs.items()}

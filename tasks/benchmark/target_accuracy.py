@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
@@ -56,8 +56,7 @@ class TargetAccuracy:
             def predict(samples: NamedArrays) -> NamedArrays:
                 np.savez(inputs, allow_pickle=False, **samples)
                 worker.request(write_outputs, timeout_s)
-                with np.load(results, allow_pickle=False) as file:
-                    return {name: file[name] for name in file.files}
+                return read_arrays(results)
 
             np.savez(inputs, allow_pickle=False, **split.take(slice(0, 1)))
             worker.load(model, inputs, threads, timeout_s, target.options())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
@@ -58,8 +58,7 @@ def evaluate(
     of the calibration, and of ROC and precision-recall, where a package draws them.
     """
     problem = problem_of(signature)
-    with np.load(workspace.path(predictions), allow_pickle=False) as file:
-        stored = {name: file[name] for name in file.files}
+    stored = read_arrays(workspace.path(predictions))
     train = problem.score(stored["train"], stored["train_labels"]) if "train" in stored else {}
     scores = problem.score(stored["test"], stored["test_labels"])
     is_classification = isinstance(problem, Classification)

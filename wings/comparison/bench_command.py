@@ -18,7 +18,7 @@ from flows.cli.report_tables import folded, latency_table, plain_table
 from flows.cli.shared import existing_file, plain
 from flows.record.home import Home
 from flows.record.locks import host
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.datasets.splits import NPZ_ERRORS
@@ -174,8 +174,7 @@ def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
         limits = {"timeout_s": options.timeout, "memory_bytes": READING_BYTES}
         return run_in_subprocess(random_inputs, model, largest, shapes, options.seed, **limits).value
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path)
     except NPZ_ERRORS as error:
         raise ConfigError(f"--inputs {path}: not an .npz file of arrays ({error})") from error
     empty = [name for name, array in arrays.items() if array.ndim == 0 or len(array) == 0]

@@ -21,7 +21,7 @@ from rich.table import Table
 import gauntlet
 from flows.cli.shared import plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.decoding import SUFFIXES
@@ -103,8 +103,7 @@ def _predict_images(predictor: Predictor, sources: list[Path | None], options: a
 
 def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespace) -> int:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            inputs = {name: file[name] for name in file.files}
+        inputs = read_arrays(path)
     except NPZ_ERRORS as error:  # TypeError: one array, without a name
         raise ConfigError(f"{path}: not a readable .npz file: {error}") from error
     try:

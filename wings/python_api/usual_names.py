@@ -10,7 +10,7 @@ import numpy as np
 from configs.brought_model import kind_of
 from configs.frameworks import trainings
 from configs.required_packages import require_packages_of
-from gauntlet.core.arrays import NamedArrays, in_shape
+from gauntlet.core.arrays import NamedArrays, in_shape, read_arrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import PipelineError
 from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
@@ -84,18 +84,13 @@ def array_files(path: Path) -> dict[str, NamedArrays]:
     splits = {file: _split_of(file.stem) for file in sorted(path.glob("*.npz"))}
     try:
         if path.suffix == ".npz" and path.is_file():
-            return {WHOLE: arrays} if (arrays := _read(path)) else {}
+            return {WHOLE: arrays} if (arrays := read_arrays(path)) else {}
         if splits and all(splits.values()):
-            return {str(split): _read(file) for file, split in splits.items()}
+            return {str(split): read_arrays(file) for file, split in splits.items()}
         files = {} if splits else {file.stem: np.load(file, allow_pickle=False) for file in sorted(path.glob("*.npy"))}
     except NPZ_ERRORS:  # what reads the samples says more about it
         return {}
     return {WHOLE: files} if files else {}
-
-
-def _read(path: Path) -> NamedArrays:
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _split_of(stem: str) -> str | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from gauntlet.core.arrays import read_arrays
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference, tensor_output_names
 from gauntlet.runtime.timing import time_calls
@@ -104,8 +105,7 @@ def run_scenario(job: LoadGenJob, model: Path, inputs: Path, folder: Path) -> No
     """Run one scenario; LoadGen writes its logs into the folder."""
     import mlperf_loadgen as lg
 
-    with np.load(inputs, allow_pickle=False) as file:
-        samples = {name: file[name] for name in file.files}
+    samples = read_arrays(inputs)
     scenario = job.scenario
     engine = importlib.import_module(str(job.engine["engine"])).load_engine(model, job.threads, job.engine)
     inference = batched_inference(engine, samples)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from gauntlet.race.confidence import rounds_to_resolve
@@ -84,8 +84,7 @@ class ReplayedModel:
                 worker.request(request, timeout_s * math.ceil(self.count / REQUESTS_PER_TIMEOUT))
         except WorkerFailed as error:
             raise StageError(f"{self.bundle.contract.candidate} of {self.bundle.contract.run_id}: {error}") from error
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return read_arrays(path)
 
 
 def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
