@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import psutil
 import pytest
 from fake_runs import Seam, candidates, require_same_record, waiting_run
 from fake_stages import die, pause
-from harness import GAUNTLET, QUICK, journal, latest_report, quick_config, sets
+from harness import journal, latest_report, quick_config, started_run, until
 
 from configs.runner import LocalRunner
 from configs.schema import PipelineConfig
@@ -160,19 +159,9 @@ def test_cancelling_ends_a_graph_pass_with_its_worker(folder: Path) -> None:
     """The pass runs in a process of its own, in a session of its own."""
     (folder / "mine.py").write_text(PASS)
     waiting, own = folder / "waiting", f"{{kind: python, function: mine:wait, code_folder: {folder}}}"
-    settings = (*QUICK, f"optimize=[{own}]", "quantize=[]", "runner={kind: processes, workers: 2}")
-    process = subprocess.Popen(
-        [GAUNTLET, "run", "digits-small-cnn", *sets(*settings)],
-        cwd=folder,
-        env={**os.environ, "GAUNTLET_HOME": str(folder / ".gauntlet"), "WAITING": str(waiting)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 600
-    while not (waiting.exists() and waiting.read_text().endswith(" ")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    settings = (f"optimize=[{own}]", "quantize=[]", "runner={kind: processes, workers: 2}")
+    process, _ = started_run(folder, "work_started optimize", *settings, WAITING=str(waiting))
+    until(lambda: waiting.exists() and waiting.read_text().endswith(" "))
     both = [psutil.Process(int(word)) for word in waiting.read_text().split()]
     process.terminate()
     assert process.wait(timeout=300) == 143
