@@ -53,18 +53,6 @@ def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Sy
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with MLflow's tables in `mlflow.db`; to create them takes seconds."""
-
-    def make(folder: Path) -> None:
-        from mlflow import MlflowClient
-
-        MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
-
-    return made_once(tmp_path_factory, "mlflow-store", make)
-
-
-@pytest.fixture(scope="session")
 def finished_home(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which the quick pipeline ran once, to its end."""
 

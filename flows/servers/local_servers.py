@@ -186,6 +186,8 @@ def start_mlflow(home: Home, port: Port, *, asks: bool = False) -> psutil.Popen:
     options = shlex.join(["--fd", "0", "--app-dir", str(Path(__file__).parents[2])])
     command += ["--workers", "1", "--uvicorn-opts", options, *(("--app-name", "gauntlet") if asks else ())]
     command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
+    with locked(home.locks / "mlflow-experiment"):
+        copy_template("mlflow", home.mlflow_db)
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
     _note(home.root / "mlflow-server.json", process, port.address)
     wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")

@@ -25,7 +25,7 @@ from flows.tracking.flips import log_flips
 from flows.tracking.logged_model import log_model, model_name
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, State
-from flows.tracking.server import experiment_id, tracking_uri, upload_time
+from flows.tracking.server import experiment_id, tracking_client, tracking_uri, upload_time
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import one_line, without_password
 
@@ -77,11 +77,11 @@ Event = dict[str, Any]
 
 def replay(home: Home, folder: Path, events: list[Event], state: State, uri: str) -> None:
     """Send the events after the run's position, which is saved in `folder/sent.json` however this ends."""
-    client = MlflowClient(uri)
+    client = tracking_client(home, uri)
     with tracking_uri(uri):
         if state["experiment"] is None:
             experiment = next(event["experiment"] for event in events if event["op"] == "start")
-            state["experiment"] = experiment_id(home, client, uri, experiment)
+            state["experiment"] = experiment_id(home, client, experiment)
         sending = _Replay(home, folder.name, client, state)
         try:
             for event in events[state["events"] :]:

@@ -59,12 +59,17 @@ def prepare_local_store(home: Home, config: "PipelineConfig") -> None:
     uri, experiment = tracking_server(home, config)
     if uri.startswith("sqlite:"):
         with contextlib.suppress(Exception):  # reported when the run sends its first events
-            from mlflow import MlflowClient
+            experiment_id(home, tracking_client(home, uri), experiment)
 
-            if uri == home.mlflow_uri:
-                with locked(home.locks / "mlflow-experiment"):
-                    copy_template("mlflow", home.mlflow_db)
-            experiment_id(home, MlflowClient(uri), uri, experiment)
+
+def tracking_client(home: Home, uri: str) -> "MlflowClient":
+    """Return a client of a server; the home's own database begins as a copy of an empty one."""
+    from mlflow import MlflowClient
+
+    if uri == home.mlflow_uri:
+        with locked(home.locks / "mlflow-experiment"):
+            copy_template("mlflow", home.mlflow_db)
+    return MlflowClient(uri)
 
 
 @contextmanager
@@ -106,14 +111,14 @@ def upload_time(path: Path | None) -> Iterator[None]:
         os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S))
 
 
-def experiment_id(home: Home, client: "MlflowClient", uri: str, name: str) -> str:
+def experiment_id(home: Home, client: "MlflowClient", name: str) -> str:
     """Return the experiment's id; create or restore it where necessary."""
     with locked(home.locks / "mlflow-experiment"):  # two processes cannot initialize one SQLite file
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             folder = home.root / "mlartifacts" / folder_name(name)
             tags = {"mlflow.experimentKind": "custom_model_development"}
-            location = folder.as_uri() if uri.startswith("sqlite:") else None
+            location = folder.as_uri() if client.tracking_uri.startswith("sqlite:") else None
             return str(client.create_experiment(name, location, tags))
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)

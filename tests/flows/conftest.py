@@ -1,6 +1,6 @@
 """The fixtures of every test that runs flows."""
 
 from fake_runs import seam
-from finished_runs import client, empty_store, finished, finished_home, folder, home, prefect_server, run
+from finished_runs import client, finished, finished_home, folder, home, prefect_server, run
 
-__all__ = ["client", "empty_store", "finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]
+__all__ = ["client", "finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]

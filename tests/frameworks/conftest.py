@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from few_samples import Change, few_samples
-from finished_runs import empty_store, finished_home, home, prefect_server, run
+from finished_runs import finished_home, home, prefect_server, run
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.splits import Dataset
 
-__all__ = ["empty_store", "finished_home", "home", "prefect_server", "run"]
+__all__ = ["finished_home", "home", "prefect_server", "run"]
 
 FRAMEWORKS = ("torch", "keras", "sklearn", "jax", "boosting")
 

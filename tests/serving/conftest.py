@@ -2,10 +2,10 @@
 
 import pytest
 from fake_runs import seam
-from finished_runs import empty_store, finished, finished_home, folder, home, prefect_server, run
+from finished_runs import finished, finished_home, folder, home, prefect_server, run
 from small_images import gray_png
 
-__all__ = ["empty_store", "finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]
+__all__ = ["finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from mlflow.entities import Metric, Param, RunTag
 from flows.record.environment import environment
 from flows.record.home import Home
 from flows.tracking.metric_names import finite
-from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable
+from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable, tracking_client
 from gauntlet.core.errors import StageError, one_line, without_password
 from gauntlet.core.run_report import speed_metrics
 from gauntlet.race.target_examiner import ModelOnTarget
@@ -23,8 +23,8 @@ def record_bench(comparison: BenchResult, experiment: str, plot: Path | None) ->
     uri = os.environ.get(URI_VARIABLE) or home.mlflow_uri
     try:
         require_reachable(uri)
-        client = MlflowClient(uri)
-        place = experiment_id(home, client, uri, experiment)
+        client = tracking_client(home, uri)
+        place = experiment_id(home, client, experiment)
         run = client.create_run(place, tags={"stage": "bench"}, run_name="bench").info.run_id
         settings = {name: getattr(comparison, name) for name in ("reference", "threads", "rounds", "inputs")}
         params = [Param(name, str(value)[:500]) for name, value in (settings | environment()).items()]

@@ -154,7 +154,7 @@ def test_password_in_an_error_is_masked() -> None:
 @pytest.mark.parametrize("name", ["../../elsewhere", "..", "/etc", "a/b"])
 def test_experiment_stays_in_the_home(local: tuple[Sender, Append, MlflowClient], name: str) -> None:
     sender, _, client = local
-    experiment_id(sender.home, client, client.tracking_uri, name)
+    experiment_id(sender.home, client, name)
     location = urllib.parse.unquote(urllib.parse.urlsplit(client.get_experiment_by_name(name).artifact_location).path)
     assert Path(location).resolve().parent == sender.home.root / "mlartifacts"
 

@@ -16,8 +16,8 @@ from mlflow import MlflowClient
 from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
-from flows.servers.database_templates import copy_template
 from flows.tracking.sender import PARENT, Sender
+from flows.tracking.server import tracking_client
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 
@@ -29,15 +29,12 @@ OWN_BYTES = 100_000
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
-    copy_template("mlflow", home.mlflow_db)
-    return home
+    return Home(tmp_path / "home")
 
 
 @pytest.fixture
 def client(home: Home) -> MlflowClient:
-    return MlflowClient(home.mlflow_uri)
+    return tracking_client(home, home.mlflow_uri)
 
 
 @pytest.fixture

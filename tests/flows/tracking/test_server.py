@@ -1,8 +1,8 @@
 """MLflow has one address for the whole process; threads that use several do not disturb each other."""
 
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import mlflow
 import pytest
@@ -23,11 +23,8 @@ def test_threads_use_the_server_that_each_has_named(users: str | None, monkeypat
                 time.sleep(0.001)  # another thread's turn
                 found.append((uri, mlflow.get_tracking_uri(), os.environ.get(URI_VARIABLE)))
 
-    threads = [threading.Thread(target=use, args=(f"file:{name}",)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(use, ("file:a", "file:b")))
     assert {(uri, at) for uri, at, _ in found} == {("file:a", "file:a"), ("file:b", "file:b")}
     assert os.environ.get(URI_VARIABLE) == users
     assert {variable for *_, variable in found} == {users}

@@ -1,9 +1,9 @@
-import shutil
 from pathlib import Path
 
 import pytest
 
 from flows.record.home import Home
+from flows.servers.database_templates import copy_template
 
 
 @pytest.fixture
@@ -12,11 +12,10 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stored(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home of this test alone, with MLflow's tables, as the home of this process."""
     home = Home(tmp_path / "home")
-    home.root.mkdir()
-    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
+    copy_template("mlflow", home.mlflow_db)
     monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return home

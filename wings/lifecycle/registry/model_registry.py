@@ -13,9 +13,7 @@ from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
-from flows.record.locks import locked
-from flows.servers.database_templates import copy_template
-from flows.tracking.server import experiment_id, require_reachable, tracking_uri, upload_time
+from flows.tracking.server import experiment_id, require_reachable, tracking_client, tracking_uri, upload_time
 from gauntlet.bundle.bundle import MANIFEST
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line, without_password
 from wings.lifecycle.library.promotion.ledger import ALIASES, Alias, Aliases
@@ -172,7 +170,7 @@ class ModelRegistry:
     def _logged_model(self, client: MlflowClient, origin: "Origin") -> tuple[str, str]:
         """Return the address and the id of the logged model; one that a kill left incomplete is not used."""
         bundle = origin.opened
-        place = origin.experiment or experiment_id(self.home, client, self.uri, bundle.contract.name)
+        place = origin.experiment or experiment_id(self.home, client, bundle.contract.name)
         models = client.search_logged_models([place], f"tags.`{DIGEST}` = '{bundle.digest}'")
         ready = [model for model in models if str(model.status) == READY]
         if ready:
@@ -197,11 +195,8 @@ class ModelRegistry:
         """Yield a client; MLflow's own look-ups use the same server."""
         try:
             require_reachable(self.uri)
-            if self.uri == self.home.mlflow_uri:
-                with locked(self.home.locks / "mlflow-experiment"):
-                    copy_template("mlflow", self.home.mlflow_db)
             with tracking_uri(self.uri):
-                yield MlflowClient(self.uri)
+                yield tracking_client(self.home, self.uri)
         except PipelineError:
             raise
         except Exception as error:  # whatever is wrong with the server

@@ -6,11 +6,9 @@ everything.
 
 import http.client
 import multiprocessing
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import psutil
 import pytest
@@ -104,9 +102,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Proxy]:
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     home = Home(tmp_path_factory.mktemp("server"))
-    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
     server = start_mlflow(home, port := Port.take())
     PROCESSES.set_forkserver_preload(["wings.lifecycle.registry.watch", "onnxruntime"])
     made = Proxy(port.number)

@@ -253,7 +253,7 @@ def assert_one_history(homes: list[Home], proxy: Proxy, name: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
 def test_thirty_random_kills_in_two_homes_leave_one_history(
-    tmp_path: Path, empty_store: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URI_VARIABLE, proxy.uri)
     homes = [Home(tmp_path / name) for name in ("one", "two")]
