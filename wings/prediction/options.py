@@ -10,14 +10,17 @@ def add_commands(commands: Commands) -> None:
     """Add `predict`."""
     codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
     add = adder(commands, "wings.prediction", USES)
-    predict = add("predict", "predict_command:predict", "predict images, arrays or a video with a bundle", codes)
+    predict = add("predict", "predict_command:predict", "predict images, tables, arrays or video with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders, or - for standard input; or one .npz file with arrays by input"
+    inputs = (
+        "images, folders, or - for standard input; or one file of arrays by input: .npz, or a table such as .csv, its "
+        "columns in the order of the training"
+    )
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
     drawn = "write the images with their predictions drawn"
     predict.add_argument("--draw", metavar="FOLDER", help=drawn)
-    predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
+    predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for a file of arrays")
     predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
     predict.add_argument("--provider", metavar="NAME", help="execution provider, such as cuda")
     kinds = (

@@ -1,4 +1,4 @@
-"""`gauntlet predict`: the predictions of a bundle's model for images, arrays or a video."""
+"""`gauntlet predict`: the predictions of a bundle's model for images, arrays, a table or a video."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ import gauntlet
 from flows.cli.shared import plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays, read_arrays
+from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.kinds import required
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.decoding import SUFFIXES
 from gauntlet.problems.prediction import Prediction
@@ -33,6 +36,8 @@ from wings.prediction.library.video_prediction import SILENCE_S, PredictedFrame,
 STDIN = "-"
 ROWS_AT_ONCE = 20
 MAX_NAMES = 20
+SAMPLES = (".npz", ".npy", ".csv", ".tsv", ".data", ".parquet", ".json", ".jsonl")
+"""Suffixes of files with one sample a row."""
 
 Input = Path | bytes
 Result = tuple[str, Prediction | StageError]
@@ -49,20 +54,22 @@ def predict(options: argparse.Namespace) -> int:
     for option in ("frames", "timeout"):
         if getattr(options, option) is not None:
             raise ConfigError(f"--{option}: it is for a video, a camera or a stream; remove it")
-    arrays = [name for name in options.inputs if name.endswith(".npz")]
+    arrays = [name for name in options.inputs if name.lower().removesuffix(".gz").endswith(SAMPLES)]
     if arrays and len(options.inputs) > 1:
-        raise ConfigError(f"{arrays[0]}: an .npz file is predicted alone; give no other inputs")
+        raise ConfigError(f"{arrays[0]}: a file of arrays is predicted alone; give no other inputs")
     if arrays and options.draw:
         raise ConfigError("--draw: arrays are not images; remove it")
     if options.out and not arrays:
-        raise ConfigError("--out: it holds the outputs for an .npz file; for images use --json")
+        raise ConfigError("--out: it holds the outputs for a file of arrays; for images use --json")
     sources = [] if arrays else [_existing(name) for name in options.inputs]
     predictor = gauntlet.load(options.bundle, threads=options.threads, provider=options.provider)
     if arrays:
         return _predict_arrays(predictor, Path(arrays[0]), options)
     if not predictor.takes_images:
         names = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in predictor.signature.inputs)
-        raise ConfigError(f"{options.bundle}: the model takes {names}, not images. Fix: give them in an .npz file")
+        raise ConfigError(
+            f"{options.bundle}: the model takes {names}, not images. Fix: give them in an .npz file or a table"
+        )
     return _predict_images(predictor, sources, options)
 
 
@@ -102,10 +109,7 @@ def _predict_images(predictor: Predictor, sources: list[Path | None], options: a
 
 
 def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespace) -> int:
-    try:
-        inputs = read_arrays(path)
-    except NPZ_ERRORS as error:  # TypeError: one array, without a name
-        raise ConfigError(f"{path}: not a readable .npz file: {error}") from error
+    inputs = _samples(predictor, path)
     try:
         outputs = predictor.run(_wanted(predictor, inputs, path))
     except StageError as error:
@@ -118,6 +122,20 @@ def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespac
     else:
         _print_table(Console(), named, "sample")
     return 0
+
+
+def _samples(predictor: Predictor, path: Path) -> NamedArrays:
+    """Return the arrays of an `.npz` file, or those that a run would read from another one."""
+    try:
+        if path.suffix == ".npz":
+            return read_arrays(path)
+        as_arrays, model = required("samples", "other_files", str(path)), str(predictor.bundle.model)
+        with TemporaryDirectory() as folder:
+            return read_arrays(Path(as_arrays(str(_existing(str(path))), model, Store(Path(folder)))))
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("--data ").removeprefix("data: ")) from error
+    except NPZ_ERRORS as error:  # TypeError: one array, without a name
+        raise ConfigError(f"{path}: not a readable .npz file: {error}") from error
 
 
 def _wanted(predictor: Predictor, inputs: NamedArrays, path: Path) -> NamedArrays:

@@ -22,6 +22,8 @@ from videos import OPENING, camera, cut, digits, gray, write_video
 from flows.cli.main import main
 from gauntlet.core.workspace import Workspace
 from wings.prediction.library.video_files import open_video
+from wings.prediction.predict_command import SAMPLES
+from wings.python_api.sample_files import TABLES
 
 
 @pytest.fixture
@@ -147,7 +149,30 @@ def test_arrays_give_arrays(
     assert main(["predict", bundle, str(tmp_path / "in.npz")]) == 2
     assert "no array for the input 'b'" in capsys.readouterr().err
     assert main(["predict", bundle, str(tmp_path)]) == 2
-    assert "not images. Fix: give them in an .npz file" in capsys.readouterr().err
+    assert "not images. Fix: give them in an .npz file or a table" in capsys.readouterr().err
+
+
+def test_table_is_read_as_a_run_reads_it(
+    workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space, table = workspace(), tmp_path / "in.csv"
+    model = keep(onnx_text.model("twice (float[n,3] x) => (float[n,3] y) { y = Add(x, x) }"), space.store, space.folder)
+    golden = keep_golden(space.path(model), {"x": samples(9, 3)}, space.store, space.folder)
+    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    table.write_text("one,two,three,label\n1,2,3,cat\n4,5,6.5,dog\n")
+    np.save(tmp_path / "in.npy", np.array([[1, 2, 3], [4, 5, 6.5]]))
+    for name in (table.name, "in.npy"):
+        assert main(["predict", bundle, str(tmp_path / name), "--json"]) == 0
+        found = [line["prediction"] for line in lines(capsys.readouterr().out)]
+        assert found == [{"outputs": {"y": [2, 4, 6]}}, {"outputs": {"y": [8, 10, 13]}}]
+    table.write_text("one,two\n1,2\n")
+    assert main(["predict", bundle, str(table)]) == 2
+    refused = f"gauntlet: {table} is not read as samples: 2 columns (one, two), but the model's input 'x' takes 3."
+    assert capsys.readouterr().err.startswith(refused)
+
+
+def test_every_kind_of_file_with_samples_is_known() -> None:
+    assert {*SAMPLES} == {".npz", ".npy", *TABLES}
 
 
 def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
