@@ -15,6 +15,7 @@ from gauntlet.core.shipping import configured_stages, with_shipping_keys
 from gauntlet.core.unions import OneOf
 from gauntlet.datasets.digits import Digits
 from gauntlet.race.budget import Budget
+from gauntlet.runtime.processor import Processor
 from tasks.accuracy import AccuracyConfig
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.calibrate import CalibrateConfig
@@ -30,7 +31,7 @@ from tasks.optimize.graph_pass import OrtGraph
 from tasks.package import PackageConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
-from tasks.quantize.auto import expand_recipes, with_auto_limits
+from tasks.quantize.auto import KINDS_OF_PROCESSORS, expand_recipes, recipes_for, with_auto_limits
 from tasks.select.config import SelectConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
@@ -252,7 +253,10 @@ class PipelineConfig(Frozen):
             )
 
     def _require_known_overrides(self) -> None:
-        known = (None, NORMALIZED, *self.candidates, *self._repaired)
-        unknown = [o.candidate for o in self.overrides if o.candidate not in known]
-        if unknown:
+        lists, values = [self.quantize], vars(self)
+        if self.quantize == recipes_for(Processor.current(), values):  # of `auto`, and so another one on other machines
+            lists += [recipes_for(processor, values) for processor in KINDS_OF_PROCESSORS]
+        elsewhere = [self.model_copy(update={"quantize": recipes}) for recipes in lists]
+        known = {None, NORMALIZED}.union(*((*each.candidates, *each._repaired) for each in elsewhere))
+        if unknown := [o.candidate for o in self.overrides if o.candidate not in known]:
             raise ValueError(f"overrides: unknown candidate {unknown[0]!r}; available: {list(self.candidates)}")

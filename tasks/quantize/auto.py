@@ -6,7 +6,7 @@ ranges by entropy (as fast, and more noise than MinMax and percentile on each ne
 The accuracy gate and the race decide between the remaining ones.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -62,6 +62,12 @@ def recommended_recipes(
 
 AUTO = "auto"
 AUTO_BUDGET_S = 60
+KINDS_OF_PROCESSORS = (
+    Processor("x86_64", frozenset({"avx2"})),
+    Processor("x86_64", frozenset({"avx512_vnni"})),
+    Processor("aarch64", frozenset()),
+)
+"""Each has recipes of its own; one configuration is for all."""
 
 
 def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
@@ -75,12 +81,17 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
         return recipes
     if recipes != AUTO:
         raise ValueError("write auto, or a list of recipes")
+    return recipes_for(Processor.current(), info.data)
+
+
+def recipes_for(processor: Processor, data: Mapping[str, Any]) -> tuple[Recipe, ...]:
+    """Return what `auto` means on a processor, with the other keys of a configuration, as far as they are known."""
     stages = shipping_stages().items()
-    without_vnni = any(stage.without_vnni(info.data[name]) for name, stage in stages if name in info.data)
-    train, race = info.data.get("train"), info.data.get("benchmark")
+    without_vnni = any(stage.without_vnni(data[name]) for name, stage in stages if name in data)
+    train, race = data.get("train"), data.get("benchmark")
     operators: Operators = train.operators if train else "unknown"
     deployed = [target for target in race.targets if target.name in race.deploy_targets] if race else []
-    return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deployed=deployed)
+    return recommended_recipes(processor, operators, without_vnni=without_vnni, deployed=deployed)
 
 
 def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -102,3 +103,15 @@ def test_auto_offers_one_recipe_that_leaves_the_head_in_float() -> None:
     for processor in (VNNI, AVX2, ARM):
         heads = [r for r in recommended_recipes(processor, "convolutions") if getattr(r, "float_head", False)]
         assert len(heads) == 1
+
+
+@pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
+@pytest.mark.parametrize("candidate", ["static-u8s8", "static-u8s8-no-overflow-repaired", "static-s8s8-float-stem"])
+def test_override_may_name_what_auto_makes_on_another_processor(
+    processor: Processor, candidate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Processor, "current", lambda: processor)
+    overrides = [{"check": "a.b", "reason": "known and accepted", "candidate": candidate}]
+    assert PipelineConfig.model_validate({"overrides": overrides}).overrides[0].candidate == candidate
+    with pytest.raises(ValidationError, match=f"unknown candidate '{candidate}'; available: "):
+        PipelineConfig.model_validate({"quantize": [{"kind": "dynamic"}], "overrides": overrides})
