@@ -34,6 +34,7 @@ class FlaxTraining(Training, LoopConfig):
     """Train a small convolutional network in Flax NNX from scratch."""
 
     kind: Literal["flax"] = "flax"
+    operators: ClassVar[Operators] = "convolutions"
     widths: tuple[PositiveInt, ...] = Field((16, 32, 64), min_length=1, description="channels of each convolution")
     epochs: int = Field(12, ge=1, le=1000)
     patience: int = Field(4, ge=1, description="stop after this many epochs without a lower validation loss")
@@ -41,11 +42,6 @@ class FlaxTraining(Training, LoopConfig):
 
     packages: ClassVar[dict[str, str]] = {"flax": "jax", "optax": "jax"}
     from_scratch: ClassVar[bool] = True
-
-    @property
-    def operators(self) -> Operators:
-        """The network is convolutional."""
-        return "convolutions"
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train, keep the best epoch, and record its golden outputs. See `tasks.train.train`."""

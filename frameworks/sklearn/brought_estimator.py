@@ -26,6 +26,7 @@ class SklearnModel(Brought):
     """Load a fitted estimator, usually a pipeline. One input is its matrix; several inputs are its columns."""
 
     kind: Literal["sklearn-model"] = "sklearn-model"
+    operators: ClassVar[Operators] = "matrices"
     model: Path = Field(description="the file that skops.io.dump(pipeline, ...) wrote")
     trusted: tuple[str, ...] = Field((), description="types in the file to trust besides those that skops trusts")
     primary_output: str | None = Field(None, description="output that names the class; default: scores, else the label")
@@ -37,11 +38,6 @@ class SklearnModel(Brought):
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
         return (self.model,)
-
-    @property
-    def operators(self) -> Operators:
-        """Most estimators compute products of matrices."""
-        return "matrices"
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the estimator and record its golden outputs. See `tasks.train.train`."""

@@ -38,6 +38,7 @@ class SklearnTraining(Training):
     """
 
     kind: Literal["sklearn"] = "sklearn"
+    operators: ClassVar[Operators] = "matrices"
     C: float = Field(10.0, gt=0, description="cost of a misclassified training sample; larger fits more closely")
     gamma: Literal["scale", "auto"] | PositiveFloat = Field("scale", description="kernel coefficient of the SVC")
     kernel: Literal["rbf", "linear", "poly", "sigmoid"] = "rbf"
@@ -45,11 +46,6 @@ class SklearnTraining(Training):
 
     packages: ClassVar[dict[str, str]] = PACKAGES
     from_scratch: ClassVar[bool] = True
-
-    @property
-    def operators(self) -> Operators:
-        """Support vector machines compute products of matrices."""
-        return "matrices"
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train on the training split, which must fit into memory. See `tasks.train.train`."""

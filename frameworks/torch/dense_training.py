@@ -165,14 +165,10 @@ class DenseTraining(Training, AveragedLoopConfig):
     """
 
     kind: Literal["torch-dense"] = "torch-dense"
+    operators: ClassVar[Operators] = "convolutions"
     epochs: int = Field(8, ge=1, le=1000)
     packages: ClassVar[dict[str, str]] = {"torch": "torch", "torchvision": "torch"}
     from_scratch: ClassVar[bool] = True
-
-    @property
-    def operators(self) -> Operators:
-        """Both networks are convolutional."""
-        return "convolutions"
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train, keep the best epoch, and record its golden outputs. See `tasks.train.train`."""
