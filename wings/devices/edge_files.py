@@ -114,15 +114,7 @@ def _write_texts(bundle: Bundle, tensors: Mapping[str, object], folder: Path) ->
 
 
 def _count_operators(config: Path) -> int:
-    """Count the operators in lines `domain;opset;Operator,Operator{...},...` after the comments."""
-    lines = [line for line in config.read_text().splitlines() if line and not line.startswith("#")]
-    return sum(_top_level_commas(line.split(";", 2)[2]) + 1 for line in lines if line.count(";") >= 2)
+    from onnxruntime.tools.reduced_build_config_parser import parse_config
 
-
-def _top_level_commas(text: str) -> int:
-    """Count the commas outside of braces, in which the types of an operator are."""
-    depth = commas = 0
-    for character in text:
-        depth += (character == "{") - (character == "}")
-        commas += character == "," and depth == 0
-    return commas
+    required, _ = parse_config(str(config))
+    return sum(len(operators) for by_opset in required.values() for operators in by_opset.values())
