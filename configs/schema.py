@@ -253,6 +253,8 @@ class PipelineConfig(Frozen):
             )
 
     def _require_known_overrides(self) -> None:
+        if not self.overrides:
+            return
         lists, values = [self.quantize], vars(self)
         if self.quantize == recipes_for(Processor.current(), values):  # of `auto`, and so another one on other machines
             lists += [recipes_for(processor, values) for processor in KINDS_OF_PROCESSORS]

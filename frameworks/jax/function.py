@@ -36,11 +36,12 @@ class JaxFunction(Frozen):
         """Return the function of its inputs alone; `parameters` are as `read_parameters` returns them."""
         use_cpu()
         import jax
-        from flax.traverse_util import unflatten_dict
 
         function = self.code.function()
         if not self.takes_parameters:
             return function
+        from flax.traverse_util import unflatten_dict
+
         tree = jax.tree.map(jax.numpy.asarray, unflatten_dict(parameters, sep="/"))  # type: ignore[no-untyped-call]
 
         def apply(*inputs: Any) -> Any:
