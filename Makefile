@@ -1,7 +1,8 @@
 # Two commands do everything: `make demo` and `make test`. Both make the environment that they need, once.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Python compiles what is imported, when it is; to compile all of PyTorch and TensorFlow takes minutes.
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 # A file's tests stay with one worker, which makes their fixtures once; files with slow tests come first (tests/conftest.py).
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # It asks for a second onnxruntime, which would overwrite the first.

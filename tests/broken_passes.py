@@ -124,27 +124,17 @@ def needless_work(model):
 
 NETWORK = """
     network (float[batch,3,16,16] x) => (float[batch,10] y)
-    <
-        float[16,3,3,3] w1, float[16] b1, float[16] scale1, float[16] shift1, float[16] mean1, float[16] var1,
+    < float[16,3,3,3] w1, float[16] b1, float[16] scale1, float[16] shift1, float[16] mean1, float[16] var1,
         float[16,16,3,3] w2, float[16] b2, float[16] scale2, float[16] shift2, float[16] mean2, float[16] var2,
         float[32,16,3,3] w3, float[32] b3, float[32] scale3, float[32] shift3, float[32] mean3, float[32] var3,
-        float[32,10] wf, float[10] bf
-    >
-    {
+        float[32,10] wf, float[10] bf > {
         [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1, b1)
-        [norm1] n1 = BatchNormalization(c1, scale1, shift1, mean1, var1)
-        [relu1] r1 = Relu(n1)
-        [same1] i1 = Identity(r1)
-        [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(i1, w2, b2)
-        [norm2] n2 = BatchNormalization(c2, scale2, shift2, mean2, var2)
-        [relu2] r2 = Relu(n2)
-        [same2] i2 = Identity(r2)
-        [conv3] c3 = Conv<pads = [1, 1, 1, 1]>(i2, w3, b3)
-        [norm3] n3 = BatchNormalization(c3, scale3, shift3, mean3, var3)
-        [relu3] r3 = Relu(n3)
-        [same3] i3 = Identity(r3)
-        [pool] pooled = GlobalAveragePool(i3)
-        [flatten] flat = Flatten(pooled)
+        [norm1] n1 = BatchNormalization(c1, scale1, shift1, mean1, var1) [relu1] r1 = Relu(n1)
+        [same1] i1 = Identity(r1) [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(i1, w2, b2)
+        [norm2] n2 = BatchNormalization(c2, scale2, shift2, mean2, var2) [relu2] r2 = Relu(n2)
+        [same2] i2 = Identity(r2) [conv3] c3 = Conv<pads = [1, 1, 1, 1]>(i2, w3, b3)
+        [norm3] n3 = BatchNormalization(c3, scale3, shift3, mean3, var3) [relu3] r3 = Relu(n3)
+        [same3] i3 = Identity(r3) [pool] pooled = GlobalAveragePool(i3) [flatten] flat = Flatten(pooled)
         [fc] y = Gemm(flat, wf, bf)
     }
 """

@@ -3,6 +3,7 @@
 import io
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +121,12 @@ def make_keys(folder: Path, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> tup
     return private, public
 
 
+digits = cache(load_digits)
+
+
 def png(number: int) -> bytes:
     """Return one of scikit-learn's digits as an image file: 0 to 255."""
-    pixels = np.round(load_digits().images[number] * 255 / 16).astype(np.uint8)
+    pixels = np.round(digits().images[number] * 255 / 16).astype(np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     return stream.getvalue()

@@ -30,8 +30,11 @@ from tasks.train.facts import TrainFacts
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Threads that spin while they wait make training five times slower where others use the same cores.
+# Workers share the cores; threads that spin while they wait make training five times slower there.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if workers.WORKER:
+    shared = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, shared)))
 
 workers.begin()
 
@@ -71,12 +74,17 @@ def pytest_runtest_call() -> Generator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with files that have slow tests, so that no worker waits for another; those of a browser are nightly."""
+    """Begin with files that have slow tests, so that no worker waits for another; those of a browser are nightly.
+
+    One file begins the finished run that others share, and they come after those that need none.
+    """
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker("nightly")
     slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("nightly")}
-    items.sort(key=lambda item: item.path not in slow)
+    with_run = dict.fromkeys(item.path for item in items if "finished_home" in getattr(item, "fixturenames", ()))
+    first = next(iter(with_run), None)
+    items.sort(key=lambda item: (item.path != first, item.path not in slow, item.path in with_run))
 
 
 @dataclass(frozen=True)

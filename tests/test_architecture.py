@@ -129,15 +129,17 @@ def test_stage_bears_the_name_of_its_module() -> None:
         assert f"from tasks.{name} import" in FLOW
 
 
+SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+NAMED = chain(SETTINGS["dependencies"], *SETTINGS["optional-dependencies"].values())
+DECLARED = {canonicalize_name(Requirement(line).name) for line in NAMED}
+
+
 def undeclared(source: bytes) -> set[str]:
     """Return the packages that a source imports and that pyproject.toml does not name."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    lines = chain(project["dependencies"], *project["optional-dependencies"].values())
-    declared = {canonicalize_name(Requirement(line).name) for line in lines}
     tops = {module.partition(".")[0] for module in imported_modules(source)}
     brought = installed_packages()
     others = tops - sys.stdlib_module_names - {*FLOORS} - NOT_DECLARED.keys()
-    return {top for top in others if not declared & {canonicalize_name(name) for name in brought.get(top, [top])}}
+    return {top for top in others if not DECLARED & {canonicalize_name(name) for name in brought.get(top, [top])}}
 
 
 def test_every_imported_package_is_declared() -> None:

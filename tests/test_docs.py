@@ -149,6 +149,7 @@ def test_generated_pages_are_what_their_sources_say() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pages_are_generated_with_the_base_installation_alone() -> None:
     code = "import runpy, sys; [sys.modules.setdefault(name, None) for name in sys.argv.pop().split()]; "
     code += "sys.argv = ['generate', '--check']; runpy.run_path('docs/generate', run_name='__main__')"
@@ -157,6 +158,7 @@ def test_pages_are_generated_with_the_base_installation_alone() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_generated_page_that_was_edited_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     assert generated("--folder", folder).returncode == 0

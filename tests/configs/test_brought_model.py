@@ -50,6 +50,7 @@ def test_model_with_attention_gets_no_fusions_where_none_are_installed(
     assert [one["kind"] for one in infer_config(model, None, None, {}).values["optimize"]] == ["chain", "ort"]
 
 
+@pytest.mark.slow
 def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> None:
     model = classifier(tmp_path / "m.onnx", "n,3,height,width")
     with pytest.raises(ConfigError, match=r"\[n, 3, height, width\].* Fix: .*--shape image=3x224x224, or .*--data"):

@@ -44,6 +44,7 @@ def hiding(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", OF_EACH_EXTRA.values())
 def test_run_is_refused_in_one_line_with_the_fix_when_a_package_is_missing(
     tmp_path: Path, hiding: dict[str, str], preset: str

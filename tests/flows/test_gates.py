@@ -50,6 +50,7 @@ def failed_checks(report: RunReport) -> set[str]:
     return {check.name for entry in report.stages for check in entry.checks if check.blocks}
 
 
+@pytest.mark.slow
 def test_pipeline_stops_when_the_exporter_damages_the_model(run: Run, with_defect: None) -> None:
     report = run(quick_config())
     assert (report.verdict, report.stopped_at, report.winner) == ("failed", "numerics", None)

@@ -134,6 +134,7 @@ def test_lost_artifact_is_made_again(seam: Seam) -> None:
     assert again.home.store.is_intact(artifact)
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_kept_while_it_still_holds_on_the_same_host(
     seam: Seam, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +178,7 @@ def test_candidate_that_fails_or_breaks_is_dropped_and_its_siblings_go_on(seam: 
     assert dropped["good"] == ("not decided", "")
 
 
+@pytest.mark.slow
 def test_gate_is_judged_once_whatever_the_settings_of_prefect_say() -> None:
     code = "from flows.stage import _gate_node; print(_gate_node.with_options(name='a gate').retries)"
     more = os.environ | {"PREFECT_TASKS_DEFAULT_RETRIES": "2"}

@@ -37,6 +37,7 @@ def test_imports_of_a_command_are_not_searched_for_garbage_again_and_again() -> 
     assert int(done.stdout.splitlines()[-1]) <= 1  # six with Python's own limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["flows.cli.run", "flows.cli.runs"])
 def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_known(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"

@@ -41,6 +41,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_get_the_same_password(tmp_path: Path) -> None:
     program = "import secrets, sys, time; from pathlib import Path; from flows.record.home import Home; "
     program += "from flows.servers.password import password; make = secrets.token_urlsafe; "

@@ -171,6 +171,7 @@ def test_train_takes_pictures_with_channels_last_when_the_data_has_them(
     assert network(example["input"]).shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_layers(
     fit: Fit, workspace: Callable[..., Workspace]
 ) -> None:

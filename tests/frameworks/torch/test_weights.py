@@ -102,6 +102,7 @@ def test_only_state_dict_of_a_checkpoint_is_found(tmp_path: Path, key: str) -> N
 WRAPPERS = (torch.compile, AveragedModel, lambda net: nn.DataParallel(cast(Any, torch.compile(net))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [*WRAPPERS, lambda net: nn.ModuleDict({"net": net})])
 def test_name_of_a_wrapper_is_left_out(wrap: Callable[[nn.Module], nn.Module]) -> None:
     torch.manual_seed(0)

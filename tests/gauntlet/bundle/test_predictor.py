@@ -91,7 +91,7 @@ def test_event_loop_goes_on_while_a_prediction_is_made(predictor: Predictor) -> 
         ticks = 0
         work = asyncio.ensure_future(predictor.apredict([png(i % 10) for i in range(100)]))
         while not work.done():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
             ticks += 1
         return list(await work), ticks
 

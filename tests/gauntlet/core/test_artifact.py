@@ -182,6 +182,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_put_leaves_no_partial_file_under_its_final_name_when_killed(tmp_path: Path, elsewhere: Path) -> None:
     root, file = tmp_path / "store", elsewhere / "big.bin"
     expected = 24 * MIB

@@ -36,6 +36,7 @@ def test_rare_class_whose_order_is_lost_below_the_threshold_is_refused(columns, 
     assert not refused_by_ranking(columns(FRAUD), columns(np.round(FRAUD * 255) / 255), truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 def test_label_among_several_whose_order_is_lost_is_refused(labelled: bool) -> None:
     other = RNG.random((4000, 2))

@@ -51,6 +51,7 @@ def test_contenders_have_as_many_calls_as_the_reference_and_their_ratio_is_right
     assert [c.untimed_calls[1] for ms in ((41, 82), (30, 41)) for c in raced(inputs, *ms)] == [0, 0, 1, 1]
 
 
+@pytest.mark.slow
 def test_long_calls_at_a_batch_size_that_decides_nothing_end_halfway(inputs: Path) -> None:
     def rounds(took_ms: float, **more: Any) -> list[tuple[int, ...]]:
         contenders = raced(inputs, took_ms, took_ms, batch_sizes=(1, 2), rounds=18, **more)

@@ -8,6 +8,7 @@ from threading import Event, Thread
 
 import psutil
 import pytest
+from harness import until
 
 from gauntlet.race.machine_load import MachineLoad, is_realtime
 from gauntlet.runtime import realtime, resources
@@ -149,7 +150,7 @@ def test_kernel_ends_a_turn_that_waits_for_nothing() -> None:
 
 @permitted
 def test_auto_leaves_the_processors_to_a_server() -> None:
-    assert is_realtime("auto")
+    until(lambda: is_realtime("auto"))  # another worker's test may serve
     with subprocess.Popen([sys.executable, "-c", IDLE, "flows.cli.main", "serve", "m.zip"]) as server:
         try:
             assert not is_realtime("auto")

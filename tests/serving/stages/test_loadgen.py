@@ -36,10 +36,7 @@ def run(trained, workspace: Callable[..., Workspace]) -> Run:
     return go
 
 
-@pytest.mark.parametrize(
-    "names",
-    [("SingleStream", "Offline"), ("SingleStream", "MultiStream", "Server", "Offline")],
-)
+@pytest.mark.parametrize("names", [("SingleStream", "Offline"), ("SingleStream", "MultiStream", "Server", "Offline")])
 def test_loadgen_is_valid_when_the_model_is_sound(run: Run, names: tuple[str, ...]) -> None:
     report = run(*({"scenario": name} for name in names))
     report.raise_if_blocked()

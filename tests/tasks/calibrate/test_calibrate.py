@@ -173,6 +173,7 @@ def test_model_with_a_fixed_batch_counts_no_image_twice(answer: Callable[..., An
     assert fixed.facts.tensors == free.facts.tensors
 
 
+@pytest.mark.slow
 def test_model_with_two_inputs_is_calibrated(answer: Callable[..., Answer], tmp_path: Path) -> None:
     proto = onnx_text.model("two (float[n,3] x, float[n,3] z) => (float[n,3] y) { y = Add(x, z) }", opset=17)
     signature_from_graph(proto).write(proto)

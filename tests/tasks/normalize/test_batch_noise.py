@@ -14,15 +14,9 @@ from tasks.numerics import NumericsConfig, numerics
 
 SHIFTED = """
     shifted (float[n,16] x) => (float[n,16] y)
-    <float s = {0.1}, uint8 z = {128}, int64 first = {0}, float step = {0.001}>
-    {
-        q = QuantizeLinear(x, s, z)
-        d = DequantizeLinear(q, s, z)
-        sizes = Shape(x)
-        batch = Gather(sizes, first)
-        count = Cast<to = 1>(batch)
-        noise = Mul(count, step)
-        y = Add(d, noise)
+    <float s = {0.1}, uint8 z = {128}, int64 first = {0}, float step = {0.001}> {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) sizes = Shape(x)
+        batch = Gather(sizes, first) count = Cast<to = 1>(batch) noise = Mul(count, step) y = Add(d, noise)
     }
 """
 """Its outputs grow by 0.001 a sample in the call: noise that is the same on every processor."""

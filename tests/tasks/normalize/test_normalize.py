@@ -25,15 +25,9 @@ def opset_12() -> onnx.ModelProto:
     """A weight as a Constant node, one as an input, a fixed batch, an old opset, and a node that nothing reads."""
     proto = onnx_text.model(
         """
-        old (float[1,16] x) => (float[1,4] y) <float[4] b, float[8,4] v>
-        {
-            w = Constant<value = float[2] {1.0, 2.0}>()
-            h = MatMul(x, w)
-            r = Relu(h)
-            unused = Neg(r)
-            q = MatMul(r, v)
-            s = Add(q, b)
-            y = Softmax<axis = 1>(s)
+        old (float[1,16] x) => (float[1,4] y) <float[4] b, float[8,4] v> {
+            w = Constant<value = float[2] {1.0, 2.0}>() h = MatMul(x, w) r = Relu(h) unused = Neg(r)
+            q = MatMul(r, v) s = Add(q, b) y = Softmax<axis = 1>(s)
         }
         """,
         opset=12,

@@ -277,6 +277,7 @@ def judge(keep_model: Callable[..., tuple[Workspace, Artifact]]) -> Judge:
     return run
 
 
+@pytest.mark.slow
 def test_joined_head_loses_its_precision_and_is_rejected(judge: Judge) -> None:
     small, large = judge(JOINED, 96), judge(JOINED, 640)
     assert min(small.facts.change.before, large.facts.change.before) > 0.5

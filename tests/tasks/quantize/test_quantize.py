@@ -15,7 +15,7 @@ from onnx import TensorProto
 from pydantic import ValidationError
 from transformer_models import encoder, tokens
 
-from gauntlet.calibration.methods import Entropy, Percentile
+from gauntlet.calibration.methods import Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -42,7 +42,6 @@ STATIC += [
     StaticInt8(reduce_range=True),
     StaticInt8(float_head=True),
     StaticInt8(qdq_placement="inputs"),
-    StaticInt8(calibration_method=Entropy()),
     StaticInt8(calibration_method=Percentile(percentile=99.99)),
 ]
 DYNAMIC = [DynamicInt8(weights="u8"), DynamicInt8(weights="s8"), DynamicInt8(reduce_range=True)]
@@ -219,7 +218,7 @@ def test_static_recipe_raises_a_stage_error_when_there_are_no_ranges(
     )
     with pytest.raises(StageError, match=f"static-u8s8: static quantization {missing} failed, or"):
         quantize(StaticInt8(), workspace(trained.store), model=trained.model)
-    with pytest.raises(StageError, match=r"no ranges of method .percentile99.; available: entropy, minmax, "):
+    with pytest.raises(StageError, match=r"no ranges of method .percentile99.; available: minmax, "):
         quantize(recipe, workspace(trained.store), model=trained.model, **ranges)
 
 

@@ -90,6 +90,7 @@ def test_bench_races_sessions_when_some_are_asked_for(folder: Path) -> None:
     assert targets == ["ort-cpu", "ort-cpu-nospin", "ort-cpu-extended-noarena"]
 
 
+@pytest.mark.slow
 def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
     np.savez(folder / "in.npz", x=np.ones((2, 3, 16, 16), np.float32))
     done = called(folder, "bench", "cnn.onnx", "--batch", "3", *QUICK, "--inputs", "in.npz", "--json")

@@ -149,6 +149,7 @@ def test_folder_without_masks_is_refused(tmp_path: Path) -> None:
         read(tmp_path).load()
 
 
+@pytest.mark.slow
 def test_brought_segmenter_is_judged_by_the_masks_of_its_folder(tmp_path: Path) -> None:
     for number in range(20):
         write(tmp_path / "data", str(number), squares(number))

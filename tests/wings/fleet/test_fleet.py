@@ -186,6 +186,7 @@ def test_model_whose_process_is_killed_broke_and_the_next_one_runs(tmp_path: Pat
     assert "ended with exit code 0" in told["next"]
 
 
+@pytest.mark.slow
 def test_command_imports_prefect_only_when_its_address_is_known() -> None:
     code = "import sys, wings.fleet.fleet_command; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

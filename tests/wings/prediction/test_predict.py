@@ -281,6 +281,7 @@ def test_unreadable_video_is_one_line_without_the_noise_of_a_decoder(packed: Pat
     assert done.stderr == f"gauntlet: {tmp_path / 'empty.mp4'}: not a readable video. {fix}\n"
 
 
+@pytest.mark.slow
 def test_interrupted_camera_ends_with_the_summary(packed: Path, tmp_path: Path) -> None:
     with camera(digits(OPENING + 4)) as sender:
         sender.send(OPENING)

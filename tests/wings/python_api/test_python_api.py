@@ -208,6 +208,7 @@ def test_command_of_a_removed_wing_names_its_folder(folder: Path, monkeypatch: p
     kinds.kinds.cache_clear()
 
 
+@pytest.mark.slow
 def test_diagnosis_finds_what_the_command_finds(folder: Path) -> None:
     needs.every_wing()
     proto = exported_models.convolutions(11)

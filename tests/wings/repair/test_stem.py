@@ -16,14 +16,10 @@ from wings.repair.stem import MIN_GAIN, Stem, find_stem, stem_length, unit_times
 
 NARROW_AND_WIDE = """
     network (float[1,3,64,64] input) => (float[1,64,16,16] y)
-    <float[8,3,3,3] w1, float[64,8,4,4] w2, float[64,64,3,3] w3, float[64,64,3,3] w4>
-    {
-        [narrow] a = Conv<pads = [1, 1, 1, 1]>(input, w1)
-        [relu] b = Relu(a)
-        [wide] c = Conv<strides = [4, 4]>(b, w2)
-        [wider] d = Conv<pads = [1, 1, 1, 1]>(c, w3)
-        [sum] e = Add(d, c)
-        [widest] y = Conv<pads = [1, 1, 1, 1]>(e, w4)
+    <float[8,3,3,3] w1, float[64,8,4,4] w2, float[64,64,3,3] w3, float[64,64,3,3] w4> {
+        [narrow] a = Conv<pads = [1, 1, 1, 1]>(input, w1) [relu] b = Relu(a)
+        [wide] c = Conv<strides = [4, 4]>(b, w2) [wider] d = Conv<pads = [1, 1, 1, 1]>(c, w3)
+        [sum] e = Add(d, c) [widest] y = Conv<pads = [1, 1, 1, 1]>(e, w4)
     }
 """
 
@@ -90,6 +86,7 @@ def test_search_starts_from_the_stem() -> None:
     assert sets(searched(evaluator)[0]) == [""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rejected", [True, False])
 def test_float_stem_is_in_the_file(
     rejected: bool, network: Network, workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch

@@ -25,20 +25,12 @@ def network() -> onnx.ModelProto:
     """Return a small network; the quantizer drops its Relu and its Clip, whose limits are inputs."""
     text = """
         network (float[n,3,8,8] input) => (float[n,10] y)
-        <
-            float[8,3,3,3] w1, float[8] b1, float[8,8,3,3] w2, float[8,8,3,3] w3,
-            float[10,8] w4, float[10] b4, float low = {0}, float high = {6}
-        >
-        {
-            [first] a = Conv<pads = [1, 1, 1, 1]>(input, w1, b1)
-            [relu] b = Relu(a)
-            [second] c = Conv<pads = [1, 1, 1, 1]>(b, w2)
-            [clip] d = Clip(c, low, high)
-            [third] e = Conv<pads = [1, 1, 1, 1]>(d, w3)
-            [sum] f = Add(e, b)
-            [pool] g = GlobalAveragePool(f)
-            [flat] h = Flatten(g)
-            [last] y = Gemm<transB = 1>(h, w4, b4)
+        < float[8,3,3,3] w1, float[8] b1, float[8,8,3,3] w2, float[8,8,3,3] w3,
+            float[10,8] w4, float[10] b4, float low = {0}, float high = {6} > {
+            [first] a = Conv<pads = [1, 1, 1, 1]>(input, w1, b1) [relu] b = Relu(a)
+            [second] c = Conv<pads = [1, 1, 1, 1]>(b, w2) [clip] d = Clip(c, low, high)
+            [third] e = Conv<pads = [1, 1, 1, 1]>(d, w3) [sum] f = Add(e, b) [pool] g = GlobalAveragePool(f)
+            [flat] h = Flatten(g) [last] y = Gemm<transB = 1>(h, w4, b4)
         }
     """
     rng = np.random.default_rng(0)
@@ -78,6 +70,7 @@ def switchable(folder: Path, ranges: Ranges) -> SwitchableModel:
     return SwitchableModel(folder / "quantized.onnx", source)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @example({"pool", "last"})  # Flatten is quantized only where its input is
 @given(left_out=st.sets(st.sampled_from(NODES)))

@@ -184,6 +184,7 @@ def test_shapes_are_known_after_the_preparation(mend: Mend, answer) -> None:
     assert difference({"y": session.run(None, {"x": X})[0]}, answer(x=X)) < 1e-5
 
 
+@pytest.mark.slow
 def test_saved_graph_answers_at_once(mend: Mend, impatient: None) -> None:
     assert sound_after(mend(faulty_models.slow_first_call())).steps[0].fault == "slow_first_call"
 
@@ -216,6 +217,7 @@ def test_steps_that_succeed_are_kept_beside_one_that_does_not(mend: Mend, tmp_pa
     assert {finding.fault for finding in after.findings} == {"leaked_constant"}
 
 
+@pytest.mark.slow
 def test_model_may_be_fixed_in_place(apart: None, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(faulty_models.frozen_batch(), path)

@@ -86,6 +86,7 @@ def test_wrong_predictions_are_harmful_without_any_change_of_inputs(bundle: Path
     assert (code, found.verdict, found.moved) == (1, "harmful", ())
 
 
+@pytest.mark.slow
 def test_change_after_an_acquitted_one_is_an_alarm_again(bundle: Path, log: Path, capsys) -> None:
     log_requests(log, bundle, images(1, 200))
     log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
