@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from frameworks.input_sizes import with_open_axes
 from gauntlet.core.arrays import NamedArrays
@@ -15,13 +16,13 @@ from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.other_lengths import cut_samples
-from tasks.train.states import Configured, with_primary_and_states
+from tasks.train.states import with_primary_and_states
 
 BATCH = 64
 
 
 def report_loaded(
-    config: Configured,
+    config: Any,
     model: LoadedModel,
     store_as: Callable[[tuple[TensorSpec, ...]], Path],
     splits: Splits,

@@ -3,11 +3,13 @@
 import logging
 import re
 import secrets
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
 from pydantic_core import to_json
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import InternalError, NotAllowed, Refusal
@@ -54,14 +56,14 @@ class Gate:
                 notes["client"] = client
         except Refusal as refusal:
             notes["error"] = str(refusal)
-            await send_refusal(refusal, send_with_id)
+            await refusal_response(refusal)(scope, receive, send_with_id)
         else:
             try:
                 await self.app(scope, receive, send_with_id)
             except Exception as error:
                 log.exception("internal error", exc_info=error, extra={"request_id": request_id})
                 if not started:
-                    await send_refusal(internal_error(request_id), send_with_id)
+                    await refusal_response(internal_error(request_id))(scope, receive, send_with_id)
         self.metrics.responses.labels(str(status)).inc()
         if log.isEnabledFor(logging.INFO):
             seconds = perf_counter() - start
@@ -91,10 +93,11 @@ def internal_error(request_id: str) -> InternalError:
     return InternalError(f"internal error in request {request_id}")
 
 
-async def send_refusal(refusal: Refusal, send: Send) -> None:
-    """Send an error in the protocol's form."""
-    body = to_json({"error": str(refusal)})
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+def error_response(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error in the protocol's form."""
+    return Response(to_json({"error": text}), status, {"content-type": "application/json", **(headers or {})})
+
+
+def refusal_response(refusal: Refusal) -> Response:
+    """Return what the client of a refused request is told."""
+    return error_response(refusal.status, str(refusal), refusal.headers)

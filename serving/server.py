@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,6 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi_offline import FastAPIOffline
 from pydantic import Field, InstanceOf
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
@@ -31,7 +30,7 @@ from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.frozen import Frozen
 from serving.body import HeldBodies
 from serving.errors import LoadFailed, Refusal
-from serving.gate import LOOPBACK, NOTES, Gate, internal_error
+from serving.gate import LOOPBACK, NOTES, Gate, error_response, internal_error, refusal_response
 from serving.http_protocol import JoiningProtocol
 from serving.observations import Metrics
 from serving.repository import Repository, Source
@@ -240,20 +239,15 @@ def make_app(served: Repository, tokens: Tokens | None = None, request_log: Requ
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     request.scope[NOTES]["error"] = str(error)
-    return _error(error.status, str(error), error.headers)
+    return refusal_response(error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     """Answer for an unknown address or method."""
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+    return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     """Respond after a fault of ours; the gate logs it."""
-    fault = internal_error(request.scope[NOTES]["request_id"])
-    return _error(fault.status, str(fault))
-
-
-def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(to_json({"error": text}), status, {"content-type": "application/json", **(headers or {})})
+    return refusal_response(internal_error(request.scope[NOTES]["request_id"]))

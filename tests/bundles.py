@@ -20,7 +20,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
-from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.session_options import SessionVariant
@@ -82,8 +82,8 @@ def gate(stage: str, candidate: str | None, *checks: Check) -> StageEntry:
 
 
 def keep(proto: onnx.ModelProto, store: Store, folder: Path, external: bool = False) -> Artifact:
-    """Put a model with the signature of its graph into a store."""
-    signature_from_graph(proto).write(proto)
+    """Put a model with its signature, or that of its graph, into a store."""
+    (Signature.find(proto) or signature_from_graph(proto)).write(proto)
     path = folder / "kept.onnx"
     if not external:
         onnx.save(proto, path)

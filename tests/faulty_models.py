@@ -246,16 +246,14 @@ def branches() -> onnx.ModelProto:
         branches () => (float[batch,10] w)
         <bool yes = {1}, int64 trips = {2}, float zero = {0}>
         {
-            [top] most = ReduceMax<keepdims = 0>(y)
-            [sign] positive = Greater(most, zero)
+            [top] most = ReduceMax<keepdims = 0>(y) [sign] positive = Greater(most, zero)
             [if] z = If(positive) <
                 then_branch = then () => (float[batch,10] t) { t = Relu(y) },
                 else_branch = else () => (float[batch,10] e) { e = Neg(y) }
             >
             [loop] w = Loop(trips, yes, z) <
                 body = body (int64 i, bool going, float[?,?] state) => (bool goes, float[?,?] next) {
-                    next = Add(state, state)
-                    goes = Identity(going)
+                    next = Add(state, state) goes = Identity(going)
                 }
             >
         }

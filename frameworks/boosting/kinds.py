@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from frameworks.boosting.onnxmltools import OnnxMlTools
-from frameworks.boosting.training import BoostingModel, BoostingTraining
+from frameworks.boosting.training import BoostingModel, BoostingTraining, fitted_columns
 from gauntlet.core.errors import ConfigError
 from gauntlet.frameworks.framework import Framework
 
@@ -36,20 +36,6 @@ def save_trees(model: Any, sample: object, folder: Path) -> Path | None:
         return None
     booster.save_model(path)
     return path
-
-
-def fitted_columns(path: Path, trust: bool) -> tuple[str, ...]:
-    """Return the columns of the table that trees were fitted on; see `Framework.columns`."""
-    try:
-        if path.suffix.lower() == ".txt":
-            import lightgbm
-
-            return tuple(lightgbm.Booster(model_file=path).feature_name())
-        import xgboost
-
-        return tuple(xgboost.Booster(model_file=path).feature_names or ())
-    except Exception:  # each library has errors of its own; loading the model says why
-        return ()
 
 
 BOOSTING = Framework(

@@ -157,7 +157,22 @@ class BoostingModel(Brought):
         model = load(self.model)
         path = workspace.folder / f"model{self.model.suffix}"
         model.save(path)
+        signature = signature.replace(columns=fitted_columns(self.model, trust=True))
         return report_boosted(model, path, scored, signature, workspace)
+
+
+def fitted_columns(path: Path, trust: bool) -> tuple[str, ...]:
+    """Return the columns of the table that trees were fitted on; see `Framework.columns`."""
+    try:
+        if path.suffix.lower() == ".txt":
+            import lightgbm
+
+            return tuple(lightgbm.Booster(model_file=path).feature_name())
+        import xgboost
+
+        return tuple(xgboost.Booster(model_file=path).feature_names or ())
+    except Exception:  # each library has errors of its own; loading the model says why
+        return ()
 
 
 def report_boosted(

@@ -112,7 +112,8 @@ def _complete(signature: Signature, golden: Golden, model: Any, primary_output: 
     """Complete the signature; the primary output is the scores if their columns are the data's classes in order."""
     classes = getattr(model, "classes_", None)
     inputs = tuple(s.replace(dtype="float32") if s.dtype.startswith("float") else s for s in signature.inputs)
-    signature = signature.replace(inputs=inputs, outputs=outputs_of(golden))
+    columns = sklearn_estimator.Columns.of_estimator(model).features if len(inputs) == 1 else ()
+    signature = signature.replace(inputs=inputs, outputs=outputs_of(golden), columns=columns)
     primary_output = primary_output and find_primary_output(primary_output, golden.test_outputs, signature)
     if classes is None:
         if golden.labels is not None and primary_output is None and signature.task != "regression":

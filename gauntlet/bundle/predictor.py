@@ -13,7 +13,7 @@ import PIL.Image
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.raced_session import open_raced
-from gauntlet.core.arrays import Array, NamedArrays, as_array, in_shape, require_range
+from gauntlet.core.arrays import Array, NamedArrays, as_array, columns_of, in_shape, require_range
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image, pixels_of_image
@@ -116,7 +116,8 @@ class Predictor:
         if not isinstance(samples, Mapping):
             if len(names) > 1:
                 raise StageError(f"the model takes {', '.join(names)}. Fix: give a dictionary of arrays by these names")
-            samples = {names[0]: samples}
+            fitted = columns_of(samples, self.signature.columns)
+            samples = {names[0]: samples[fitted] if fitted else samples}
         shapes = {spec.name: spec.shape for spec in self.signature.inputs}
         return {name: in_shape(as_array(array), shapes.get(name)) for name, array in samples.items()}
 

@@ -113,3 +113,16 @@ def data_table(rows: Sequence[Mapping[str, Any]]) -> Any:
     except ModuleNotFoundError:
         return list(rows)
     return pd.DataFrame.from_records(rows)
+
+
+def columns_of(samples: Any, fitted: Sequence[str]) -> list[Any]:
+    """Return the columns of a table that a model was fitted on, in that order; none of what has none of them.
+
+    LightGBM writes underscores for spaces. Raise StageError where some are missing.
+    """
+    by_name = {str(name).replace(" ", "_"): name for name in getattr(samples, "columns", ())}
+    chosen = [by_name.get(name.replace(" ", "_")) for name in fitted]
+    missing = [name for name, column in zip(fitted, chosen, strict=True) if column is None]
+    if missing and len(missing) < len(fitted):
+        raise StageError(f"no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
+    return [] if missing else chosen

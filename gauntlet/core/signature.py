@@ -156,6 +156,7 @@ class Signature(Frozen):
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     states: States = Field((), description="of a streaming model: pairs of an input and the output that it becomes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
+    columns: tuple[str, ...] = Field((), description="of the table that the model was fitted on, in the matrix' order")
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()
     threshold: float | None = Field(

@@ -27,11 +27,6 @@ class Digits(DataSource):
     hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
-    @property
-    def packages(self) -> dict[str, str]:
-        """Packages needed beyond the base installation -> the project extra that installs each."""
-        return {} if self.hog is None else {"skimage": "sklearn"}
-
     @model_validator(mode="after")
     def _values_fit(self) -> Self:
         held_out = self.validation_images + self.calibration_images + self.test_images

@@ -30,11 +30,6 @@ class NormalizedImages(DataSource):
         return self
 
     @property
-    def packages(self) -> dict[str, str]:
-        """Packages needed beyond the base installation -> the project extra that installs each."""
-        return {} if self.hog is None else {"skimage": "sklearn"}
-
-    @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of an input, in pixels."""
         raise NotImplementedError

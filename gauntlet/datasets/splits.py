@@ -89,6 +89,11 @@ class DataSource(Frozen):
 
     kind: str
 
+    @property
+    def packages(self) -> dict[str, str]:
+        """Packages needed beyond the base installation -> the project extra that installs each."""
+        return {} if getattr(self, "hog", None) is None else {"skimage": "sklearn"}
+
     def files(self) -> tuple[object, ...]:
         """Return the user's files that are read."""
         return ()

@@ -18,7 +18,7 @@ from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.log_format import FAILURES, logged_id
 from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
-from serving.gate import NOTES, send_refusal
+from serving.gate import NOTES, refusal_response
 from serving.image_decoders import PROCESSES, decoders
 from serving.infer_codec import InferCall, decode_request, encode_response, require_json_fits
 from serving.open_inference import JSON_LENGTH_HEADER
@@ -131,9 +131,8 @@ class Infer:
             response = await _infer(request, **request.path_params)
         except Refusal as refusal:
             scope[NOTES]["error"] = str(refusal)
-            await send_refusal(refusal, send)
-        else:
-            await response(scope, receive, send)
+            response = refusal_response(refusal)
+        await response(scope, receive, send)
 
 
 async def _received(request: Request, model: ServedModel, held: AsyncExitStack) -> bytes:

@@ -1,6 +1,6 @@
 """The states of a brought model, as configured or inferred."""
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -19,18 +19,8 @@ StatePairs = Annotated[
 ]
 
 
-class Configured(Protocol):
-    """A kind of `train` whose configuration may name the primary output and the states."""
-
-    @property
-    def primary_output(self) -> str | None: ...  # noqa: D102
-
-    @property
-    def states(self) -> StatePairs: ...  # noqa: D102
-
-
-def with_primary_and_states(signature: Signature, golden: Golden, config: Configured) -> Signature:
-    """Return the signature with its primary output and its states, each as configured, or inferred where it is None.
+def with_primary_and_states(signature: Signature, golden: Golden, config: Any) -> Signature:
+    """Return the signature with its primary output and its states, each as in `config`, or inferred where it is None.
 
     A primary output that is inferred is no state, unless there is no other output. Raise StageError where a name or a
     pair does not fit the model.

@@ -14,7 +14,7 @@ def add_commands(commands: Commands) -> None:
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
     inputs = (
         "images, folders, or - for standard input; or one file of arrays by input: .npz, or a table such as .csv, its "
-        "columns in the order of the training"
+        "columns named or ordered as in the training"
     )
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")

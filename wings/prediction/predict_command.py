@@ -131,7 +131,8 @@ def _samples(predictor: Predictor, path: Path) -> NamedArrays:
             return read_arrays(path)
         as_arrays, model = required("samples", "other_files", str(path)), str(predictor.bundle.model)
         with TemporaryDirectory() as folder:
-            return read_arrays(Path(as_arrays(str(_existing(str(path))), model, Store(Path(folder)))))
+            store, columns = Store(Path(folder)), predictor.signature.columns
+            return read_arrays(Path(as_arrays(str(_existing(str(path))), model, store, columns=columns)))
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix("--data ").removeprefix("data: ")) from error
     except NPZ_ERRORS as error:  # TypeError: one array, without a name

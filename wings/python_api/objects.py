@@ -80,6 +80,7 @@ def samples_file(
     trust: bool = False,
     group: str | None = None,
     time: str | None = None,
+    columns: tuple[str, ...] = (),
     notes: dict[str, str] | None = None,
 ) -> str | None:
     """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
@@ -94,6 +95,7 @@ def samples_file(
         trust: read a model that may run code, for the names of its columns.
         group: the column, or the array by name, whose samples of one value stay in one split.
         time: the column, or the array by name, by which the latest samples are for the test.
+        columns: those of a table that are the matrix of the model's input, where its file does not name them.
         notes: what was done to the samples is added.
 
     Raises:
@@ -116,6 +118,7 @@ def samples_file(
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
         fitted = framework.columns(Path(model), trust) if (framework := framework_of(kind_of(Path(model)))) else ()
+        data = in_order(data, columns) if hasattr(data, "columns") else data
         parts = in_files or {WHOLE: _joined(data, by, names, fitted)}
         if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
             names = dict.fromkeys(fitted)  # each column is an input

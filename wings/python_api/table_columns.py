@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays, as_array
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.arrays import Array, NamedArrays, as_array, columns_of
+from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import HEAD, LABELS, array_name, input_name
 from gauntlet.onnx_model.graph import Shape
 
@@ -25,15 +25,11 @@ ONLY_INPUT = "input"
 def in_order(table: Any, fitted: tuple[str, ...]) -> Any:
     """Return a table with the columns that the model was fitted on, in their order, and the labels.
 
-    A table that has none of them is taken as it is. LightGBM writes underscores for spaces.
+    A table that has none of them is taken as it is.
     """
-    by_name = {str(name).replace(" ", "_"): name for name in table.columns}
-    known = [name for name in fitted if name.replace(" ", "_") in by_name]
-    if not known:
+    chosen = columns_of(table, fitted)
+    if not chosen:
         return table
-    if missing := [name for name in fitted if name not in known]:
-        raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
-    chosen = [by_name[name.replace(" ", "_")] for name in fitted]
     labels = _label_columns([name for name in table.columns if name not in chosen])[:1]
     heads = [name for name in table.columns if str(name).startswith(HEAD) and name not in chosen]
     return table[[*chosen, *labels, *heads]]

@@ -149,6 +149,7 @@ def test_rounds_after_the_best_one_do_not_count_when_a_model_was_brought(
     booster.save_model(tmp_path / "m.ubj")
     assert booster.best_iteration + 1 < booster.num_boosted_rounds()
     report = BoostingModel(model=tmp_path / "m.ubj").fit(splits_of(points, labels), signature_of(3), workspace())
+    assert report.facts.signature.columns == tuple(f"pixel {i}" for i in range(64))
     _, probabilities = open_session(convert(report)).run(None, {"pixels": points})
     data = xgboost.DMatrix(points, feature_names=[f"pixel {i}" for i in range(64)])
     best = booster.predict(data, iteration_range=(0, booster.best_iteration + 1))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import skops.io
 from gaussian_clusters import NAMES, SIZES, clouds, signature_of
@@ -48,11 +49,13 @@ def test_pipeline_is_taken_as_it_is_when_it_is_brought(
 ) -> None:
     splits = clouds(dtype=np.float64)
     train = splits["train"]
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(train.inputs["features"], train.labels)
+    table = pd.DataFrame(train.inputs["features"]).add_prefix("column ")
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, train.labels)
     config = brought(tmp_path / "mine.skops", model)
     report = fit(splits, **config)
     report.raise_if_blocked()
     assert SklearnModel.model_validate(config).files() == (tmp_path / "mine.skops",)
+    assert report.facts.signature.columns == tuple(table.columns)
     assert report.facts.signature.inputs[0].dtype == "float32"  # so that the ONNX model rounds where the source does
     golden = Golden.load(workspace().path(report.artifacts["golden"]))
     rounded = splits["test"].inputs["features"].astype(np.float32)

@@ -15,10 +15,8 @@ def graph(weight: float = 2) -> onnx.ModelProto:
     """Return y = relu(x * w) - (x * w), with an If of which only one branch is ever taken."""
     text = """
         graph (float[4] x) => (float[4] y)
-        <float[4] w, bool c = {1}>
-        {
-            [mul] m = Mul(x, w)
-            [relu] r = Relu(m)
+        <float[4] w, bool c = {1}> {
+            [mul] m = Mul(x, w) [relu] r = Relu(m)
             [if] i = If(c) <
                 then_branch = then () => (float[4] t) { t = Neg(m) },
                 else_branch = else () => (float[4] e) { e = Abs(m) }

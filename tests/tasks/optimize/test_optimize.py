@@ -192,11 +192,7 @@ def test_chain_has_the_passes_that_are_installed_and_ends_with_the_runtimes(monk
 def test_weights_are_given_back_as_far_as_anything_reads_them() -> None:
     graph = onnx_text.model("""
         shared (float[2] x) => (float[2] y)
-        <
-            float[2] inner = ["location": "w.bin"],
-            float[2] unread = ["location": "w.bin"],
-            float[2] small = {1, 2}
-        >
+        <float[2] inner = ["location": "w.bin"], float[2] unread = ["location": "w.bin"], float[2] small = {1, 2}>
         {
             s = Add(x, small)
             y = If(yes) <

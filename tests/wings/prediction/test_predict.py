@@ -13,13 +13,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 import onnx_text
+import pandas as pd
 import pytest
 from bundles import keep, keep_golden, pack, png, samples
 from PIL import Image
 from small_images import tiff_of_pages
 from videos import OPENING, camera, cut, digits, gray, write_video
 
+import gauntlet
 from flows.cli.main import main
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from wings.prediction.library.video_files import open_video
 from wings.prediction.predict_command import SAMPLES
@@ -169,6 +173,30 @@ def test_table_is_read_as_a_run_reads_it(
     assert main(["predict", bundle, str(table)]) == 2
     refused = f"gauntlet: {table} is not read as samples: 2 columns (one, two), but the model's input 'x' takes 3."
     assert capsys.readouterr().err.startswith(refused)
+
+
+def test_columns_that_the_model_was_fitted_on_are_found_by_name(
+    workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space, table = workspace(), tmp_path / "in.csv"
+    proto = onnx_text.model("same (float[n,3] x) => (float[n,3] y) { y = Identity(x) }")
+    signature_from_graph(proto).replace(columns=("one", "the_two", "three")).write(proto)
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"x": samples(9, 3)}, space.store, space.folder)
+    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    table.write_text("three,label,one,the two,more\n3,cat,1,2,4\n6.5,dog,4,5,4\n")
+    assert main(["predict", bundle, str(table), "--json"]) == 0
+    found = [line["prediction"] for line in lines(capsys.readouterr().out)]
+    assert found == [{"outputs": {"y": [1, 2, 3]}}, {"outputs": {"y": [4, 5, 6.5]}}]
+    run = gauntlet.load(bundle).run
+    assert run(pd.DataFrame({"three": [3], "the two": [2], "one": [1]}))["y"].tolist() == [[1, 2, 3]]
+    assert run(pd.DataFrame({"a": [3], "b": [2], "c": [1]}))["y"].tolist() == [[3, 2, 1]]
+    table.write_text("one,three,four\n1,3,4\n")
+    assert main(["predict", bundle, str(table)]) == 2
+    missing = "no column 'the_two', on which the model was fitted; found: one, three, four"
+    assert missing in capsys.readouterr().err
+    with pytest.raises(StageError, match=r"^no column 'the_two'"):
+        run(pd.read_csv(table))
 
 
 def test_every_kind_of_file_with_samples_is_known() -> None:
