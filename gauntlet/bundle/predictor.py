@@ -105,7 +105,7 @@ class Predictor:
         """Run the model on samples, shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
         Samples are arrays, tensors, lists or Pillow's images, with axes in any order that leaves no doubt; those of a
-        model's only input need no name.
+        model's only input need no name. Columns of a table are found by the names that the model was fitted on.
 
         Raises `StageError` when the samples do not fit the inputs, or when the runtime fails.
         """

@@ -118,8 +118,7 @@ def samples_file(
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
         fitted = framework.columns(Path(model), trust) if (framework := framework_of(kind_of(Path(model)))) else ()
-        data = in_order(data, columns) if hasattr(data, "columns") else data
-        parts = in_files or {WHOLE: _joined(data, by, names, fitted)}
+        parts = in_files or {WHOLE: _joined(in_order(data, columns), by, names, fitted)}
         if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
             names = dict.fromkeys(fitted)  # each column is an input
         splits, changes = in_usual_form(parts, names)

@@ -25,7 +25,7 @@ ONLY_INPUT = "input"
 def in_order(table: Any, fitted: tuple[str, ...]) -> Any:
     """Return a table with the columns that the model was fitted on, in their order, and the labels.
 
-    A table that has none of them is taken as it is.
+    A table that has none of them, and what is no table, is taken as it is.
     """
     chosen = columns_of(table, fitted)
     if not chosen:
