@@ -170,14 +170,9 @@ def bring_model(folder: Path) -> None:
     """Write a small classifier and samples with labels, as a user has them."""
     model = onnx_text.model("""
         brought (float[n,3,12,12] x) => (float[n,6] y)
-        <float[8,3,3,3] w, float[8] b, float[6,8] v, float[6] c>
-        {
-            d = Identity(x)
-            h = Conv<kernel_shape = [3, 3]>(d, w, b)
-            r = Relu(h)
-            p = GlobalAveragePool(r)
-            f = Flatten(p)
-            y = Gemm<transB = 1>(f, v, c)
+        <float[8,3,3,3] w, float[8] b, float[6,8] v, float[6] c> {
+            d = Identity(x) h = Conv<kernel_shape = [3, 3]>(d, w, b) r = Relu(h)
+            p = GlobalAveragePool(r) f = Flatten(p) y = Gemm<transB = 1>(f, v, c)
         }
     """)
     onnx.save(model, folder / "brought.onnx")

@@ -49,11 +49,8 @@ def cached(bias: float = 0.0) -> onnx.ModelProto:
         m (float[n,1,8] x, float[n,past,8] cache, float[n,total] mask) => (float[n,8] y, float[n,all,8] cache_out)
         <float bias = {{{bias}}}, int64[1] last = {{2}}, int64[1] middle = {{1}}>
         {{
-            new = Add(x, bias)
-            cache_out = Concat<axis = 1>(cache, new)
-            weights = Unsqueeze(mask, last)
-            kept = Mul(cache_out, weights)
-            y = ReduceMean<keepdims = 0>(kept, middle)
+            new = Add(x, bias) cache_out = Concat<axis = 1>(cache, new)
+            weights = Unsqueeze(mask, last) kept = Mul(cache_out, weights) y = ReduceMean<keepdims = 0>(kept, middle)
         }}
     """)
     proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + 1"

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from pydantic import ValidationError
 from transformer_models import encoder, tokens
 
-from gauntlet.calibration.methods import Percentile
+from gauntlet.calibration.methods import Entropy, Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -94,6 +94,14 @@ def test_quantize_keeps_structure_answers_and_signature_when_a_recipe_is_applied
     assert report.facts.calibration_images == (128 if recipe.kind == "static" else 0)
     assert list(out.folder.iterdir()) == []
     assert all(trained.store.is_intact(artifact) for artifact in (trained.model, *ranges.values()))
+
+
+@pytest.mark.slow
+def test_ranges_of_entropy_pass_the_gates(trained, workspace: Callable[..., Workspace]) -> None:
+    out, recipe = workspace(trained.store), StaticInt8(calibration_method=Entropy())
+    ranges = calibrated(out, trained.model, trained.artifacts["calibration"], trained.test, *methods_of((recipe,)))
+    model = quantize(recipe, out, model=trained.model, **ranges.artifacts).artifacts["model"]
+    accuracy_report(trained, out, model, max_accuracy_drop=0.05, min_sqnr_db=2).raise_if_blocked()
 
 
 def kinds_of(out: Workspace, report: Report[Any]) -> tuple[onnx.ModelProto, set[int], list[str]]:
