@@ -3,17 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from serving.errors import ClientGone, InvalidRequest, Overloaded, ReadTimeout, TooLarge, UnsupportedEncoding
+from serving.infer_codec import first_error
 from serving.settings import Limits
+
+Message = TypeVar("Message", bound=BaseModel)
 
 MULTIPART = "multipart/form-data"
 MIN_MEMORY_BYTES = 512_000_000
 """For the bodies of all requests together; more where a single one may be larger."""
+MAX_MESSAGE_MB = 1
+"""Size of a body without inputs; the event loop parses it, in milliseconds."""
 
 
 class HeldBodies:
@@ -61,6 +68,16 @@ async def received_body(request: Request, limits: Limits) -> AsyncIterator[bytes
     held: HeldBodies = request.app.state.bodies
     with held.request() as count:
         yield await _read(request, limits, count)
+
+
+async def received_message(request: Request, limits: Limits, kind: type[Message]) -> Message:
+    """Return a body without inputs, which may be left out; `InvalidRequest` for another kind, or as `received_body`."""
+    small = limits.replace(max_body_mb=min(MAX_MESSAGE_MB, limits.max_body_mb))
+    async with received_body(request, small) as body:
+        try:
+            return kind.model_validate_json(body or b"{}")
+        except ValidationError as error:
+            raise InvalidRequest(f"the request is not one of the protocol: {first_error(error)}") from error
 
 
 async def _read(request: Request, limits: Limits, count: Callable[[int], None]) -> bytes:

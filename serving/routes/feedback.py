@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request
-from pydantic import ValidationError
 
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.log_format import logged_id
-from serving.body import received_body
+from serving.body import received_message
 from serving.errors import InvalidRequest, NotLogged, Overloaded
 from serving.gate import NOTES
-from serving.infer_codec import first_error
 from serving.protocol import ErrorResponse, FeedbackRequest, FeedbackResponse
 from serving.repository import Repository
 from serving.request_log.writer import FLUSH_S, RequestLog
@@ -35,11 +33,7 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
         raise NotLogged("this server keeps no request log; start it with --request-log FOLDER")
     if model.signature.task != "classification":
         raise InvalidRequest(f"labels are joined for classification; model '{name}' is for {model.signature.task}")
-    async with received_body(request, repository.limits) as body:
-        try:
-            message = FeedbackRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise InvalidRequest(f"the feedback is malformed: {first_error(error)}") from error
+    message = await received_message(request, repository.limits, FeedbackRequest)
     client = request.scope[NOTES].get("client", "")
     entries = [(logged_id(client, e.request_id), class_indices(e.labels, model.signature)) for e in message.feedback]
     sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]

@@ -92,6 +92,14 @@ def test_decoder_that_was_ended_is_replaced_and_none_begins_too_late(white_png: 
         decoders.decode([white_png], 1, 1 << 24, time.perf_counter())
 
 
+@pytest.mark.parametrize("path", ["index", "models/brightness/load", "models/brightness/unload"])
+def test_requests_without_inputs_are_small(server: ServerProcess, path: str) -> None:
+    before = peak_mb(server)
+    response = server.post(f"/v2/repository/{path}", b'{"parameters": {"a": [' + 5_000_000 * b"{}," + b"0]}}")
+    assert (response.status, response.error) == (413, "the body is larger than 1 MB")
+    assert peak_mb(server) - before < 100
+
+
 def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) -> None:
     body = json_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
     body["inputs"][0]["data"] = [1.5] * 2_500_000  # less than any request may have

@@ -93,7 +93,7 @@ def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("[]", "the feedback is malformed"),
+        ("[]", "the request is not one of the protocol"),
         ('{"feedback": [{"request_id": "x"}]}', "labels"),
         (
             '{"feedback": [{"request_id": "x", "labels": ["purple"]}]}',
@@ -101,13 +101,18 @@ def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
         ),
         ('{"feedback": [{"request_id": "x", "labels": [3]}]}', "indices 0 to 2"),
         ('{"feedback": [{"request_id": "x", "labels": [-1]}]}', "'-1' is no class"),
-        ('{"feedback": [{"request_id": "x", "labels": [1.5]}]}', "malformed"),
+        ('{"feedback": [{"request_id": "x", "labels": [1.5]}]}', "feedback.0.labels.0"),
     ],
 )
 def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str) -> None:
     response = server.post(FEEDBACK, body)
     assert response.status == 400
     assert words in response.error
+
+
+def test_feedback_is_small(server: ServerProcess) -> None:
+    response = server.post(FEEDBACK, {"feedback": [{"request_id": "x", "labels": 500_000 * [0]}]})
+    assert (response.status, response.error) == (413, "the body is larger than 1 MB")
 
 
 def test_without_the_option_nothing_is_logged(bundle: Path, tmp_path: Path) -> None:
