@@ -21,6 +21,7 @@ import psutil
 import pytest
 from bundles import png
 from graded_bundles import make_bundle, seal_with_evidence
+from ledger_lines import append
 from malformed_requests import IMAGE, KINDS, LIMITS, PATH, STRANGE
 from PIL import Image
 from served_bundles import brightness_bundle
@@ -223,10 +224,10 @@ def test_ledgers(tmp_path: Path) -> None:
     rng, guard = random.Random(5), Guard(psutil.Process())
     made = Ledger(tmp_path / "digits.jsonl")
     champion, failed = {"champion": "a" * 64}, Check.of("promote.max_slowdown", 0.12, "<=", 0.05)
-    made.append("promote", by="anna", role="champion", digest="a" * 64, after=champion)
-    made.append("commit", by="anna", intent=1, versions={"a" * 64: "1"}, seconds=0.2)
-    made.append("refuse", by="anna", role="champion", digest="b" * 64, before=champion, checks=(failed,))
-    made.append("canary", by="anna", digest="c" * 64, before=champion, after=champion, share=0.01)
+    append(made, "promote", by="anna", role="champion", digest="a" * 64, after=champion)
+    append(made, "commit", by="anna", intent=1, versions={"a" * 64: "1"}, seconds=0.2)
+    append(made, "refuse", by="anna", role="champion", digest="b" * 64, before=champion, checks=(failed,))
+    append(made, "canary", by="anna", digest="c" * 64, before=champion, after=champion, share=0.01)
     lines = made.lines()
 
     def read() -> None:

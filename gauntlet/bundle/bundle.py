@@ -5,7 +5,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
@@ -168,6 +168,7 @@ def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
         with zipfile.ZipFile(path) as archived:
             if sum(info.file_size for info in archived.infolist()) > path.stat().st_size:  # before it fills a disk
                 raise zipfile.BadZipFile("packed by another program: a bundle is not compressed")
+            _require_listed(archived)
             archived.extractall(unpacked.name)
     except ZIP_ERRORS as error:
         unpacked.cleanup()
@@ -180,6 +181,16 @@ def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
             raise ConfigError(f"{path}: neither a folder nor a .zip file. Fix: {MAKE}") from error
         raise DamagedBundle(f"{path}: damaged, or not a .zip file: {error}. Fix: copy it again") from error
     return unpacked
+
+
+def _require_listed(archived: zipfile.ZipFile) -> None:
+    """Raise `BadZipFile` for an archive that has other files than its manifest says, before they are written."""
+    sizes = {info.filename: info.file_size for info in archived.infolist() if not info.is_dir()}
+    with suppress(KeyError, ValueError):  # whoever opens the bundle names a manifest that is missing or cannot be read
+        listed = {n: e.size_bytes for n, e in Manifest.model_validate_json(archived.read(MANIFEST)).files.items()}
+        for name in sizes.keys() - {MANIFEST, MLFLOW_NOTE}:
+            if not name.startswith(f"{SIGNATURES}/") and listed.get(name) != sizes[name]:
+                raise zipfile.BadZipFile(f"{name} is not what {MANIFEST} says")
 
 
 def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:

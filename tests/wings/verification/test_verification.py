@@ -106,6 +106,16 @@ def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
     assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
 
 
+def test_archive_with_a_file_that_its_manifest_does_not_list_is_not_unpacked(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = Path(shutil.copy(packed, tmp_path))
+    with zipfile.ZipFile(more, "a") as file:
+        file.writestr("extra.py", "print()")
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked"))
+    assert "extra.py is not what manifest.json says" in problems_of(more)
+
+
 def test_arrays_that_would_unpack_to_more_than_their_file_are_not_read(folder: Path) -> None:
     np.savez_compressed(folder / GOLDEN, **{"inputs/image": np.zeros((1_000_000,)), "outputs/y": np.zeros(1)})
     seal_with_evidence(folder)

@@ -5,7 +5,7 @@ from typing import Any
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from wings.lifecycle.library.promotion.ledger import (
     CLOSING,
     Aliases,
@@ -17,7 +17,7 @@ from wings.lifecycle.library.promotion.ledger import (
     pending,
 )
 from wings.lifecycle.registry.bundle_cache import registry_of
-from wings.lifecycle.registry.transaction import head_problem, moved_since
+from wings.lifecycle.registry.transaction import fetch, moved_since
 
 UNFINISHED = "interrupted"
 
@@ -69,28 +69,32 @@ class History:
 
 
 def history(home: Home, name: str) -> History:
-    """Return a model's history, compared with the registry where that can be reached; nothing is changed.
+    """Return a model's history, with what other homes did where the registry can be reached; no model is changed.
 
     What was interrupted is shown as such; the next `promote` or `rollback` finishes it.
 
     Raises:
-        ConfigError: when nothing was promoted under this name in this home.
+        ConfigError: when nothing was promoted under this name.
+        StageError: when the registry cannot be reached, and this home knows nothing of the model.
     """
-    ledger = Ledger.of(home.root, checked_name(name))
-    if not ledger.lines():
+    ledger, note, state = Ledger.of(home.root, checked_name(name)), None, Aliases()
+    if (problem := ledger.read()[1]) is None:
+        registry = registry_of(home, name)
+        try:
+            with locked(home.locks / f"promotion-{name}"):
+                fetch(registry, ledger)
+                state = registry.state()
+            problem = _alias_problem(state, ledger.entries())
+        except GateFailed as error:
+            problem = str(error)
+        except StageError as error:
+            if not ledger.lines():
+                raise
+            note = str(error)
+    if not ledger.lines() and problem is None:
         known = sorted(path.stem for path in ledger.path.parent.glob("*.jsonl"))
         raise ConfigError(f"{name}: nothing was promoted under this name here; known: {', '.join(known) or 'none'}")
-    entries, problem = ledger.read()
-    if problem:
-        return History(name, entries, problem)
-    try:
-        registry = registry_of(home, name)
-        with locked(home.locks / f"promotion-{name}"):
-            entries, state = ledger.entries(), registry.state()
-            problem = head_problem(registry, ledger) or _alias_problem(state, entries)
-        return History(name, entries, problem, aliases=state)
-    except StageError as error:
-        return History(name, entries, note=str(error))
+    return History(name, ledger.read()[0], problem, note, state)
 
 
 def _alias_problem(state: Aliases, entries: list[Entry]) -> str | None:

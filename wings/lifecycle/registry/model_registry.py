@@ -1,9 +1,13 @@
-"""One registered model in MLflow: its versions by the digest of their bundle, its aliases, and the ledger's head."""
+"""One registered model in MLflow: its versions by the digest of their bundle, its aliases, and its ledger."""
 
 import os
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, cast
 
 import mlflow
@@ -15,8 +19,8 @@ from mlflow.exceptions import MlflowException
 from flows.record.home import Home
 from flows.tracking.server import experiment_id, require_reachable, tracking_client, tracking_uri, upload_time
 from gauntlet.bundle.bundle import MANIFEST
-from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line, without_password
-from wings.lifecycle.library.promotion.ledger import ALIASES, Alias, Aliases
+from gauntlet.core.errors import ConfigError, GateFailed, PipelineError, StageError, one_line, without_password
+from wings.lifecycle.library.promotion.ledger import ALIASES, Alias, Aliases, digest_of
 
 if TYPE_CHECKING:
     from wings.lifecycle.registry.origin import (
@@ -26,7 +30,15 @@ if TYPE_CHECKING:
 DIGEST = "bundle.digest"
 """Tag of a version, and of the logged model that holds its files."""
 HEAD = "gauntlet.ledger"
-"""Tag of a registered model: digest of the ledger's intent that last changed it."""
+"""Tag of a registered model: digest of the ledger's last line."""
+LINES = "gauntlet.ledger.run"
+"""Tag of a registered model: the run of the experiment `PROMOTIONS` that has the ledger's lines, files by digest."""
+HOLDER = "gauntlet.ledger.holder"
+"""Tag of a registered model: the home that changes it now."""
+PROMOTIONS = "promotions"
+LEASE_S, SETTLE_S, LOOK_S = 60.0, 1.0, 0.5
+"""After how long another home's change counts as interrupted; how long one that wants to change something waits for
+others that found the model free at the same time; how often it looks."""
 CANARY = "gauntlet.canary"
 """Tag of a registered model: digest of the bundle that answers a share of the champion's requests, and the share."""
 ACCOUNT_VARIABLE, PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
@@ -69,10 +81,8 @@ class ModelRegistry:
             return state
 
     def head(self) -> str | None:
-        """Return the digest of the ledger's intent that last changed this model, if one did."""
-        with self._server() as client:
-            model = self._model(client)
-            return model.tags.get(HEAD) if model else None
+        """Return the digest of the ledger's last line, if there is one."""
+        return self._tag(HEAD) or None
 
     def find(self, digest: str) -> str | None:
         """Return the version with this bundle, or None."""
@@ -90,14 +100,73 @@ class ModelRegistry:
                     return None
                 raise
 
-    def claim(self, head: str) -> None:
-        """Make the model, with its head, where it does not exist; of homes that do so at once, one succeeds."""
+    def line(self, digest: str) -> bytes:
+        """Return a line of the ledger by its digest; `GateFailed` where its file was changed or removed."""
+        with self._server() as client, TemporaryDirectory() as folder:
+            run = client.get_registered_model(self.name).tags.get(LINES, "")
+            try:
+                line = Path(client.download_artifacts(run, f"{digest}.json", folder)).read_bytes()
+            except (MlflowException, OSError) as error:
+                raise self._lost(run, digest, one_line(error).rstrip(".")) from error
+            if digest_of(line) != digest:
+                raise self._lost(run, digest, "it was changed")
+            return line
+
+    def _lost(self, run: str, digest: str, why: str) -> GateFailed:
+        return GateFailed(
+            f"{self.name}: the ledger's line {digest[:12]} cannot be read from the run {run} of MLflow's experiment "
+            f"{PROMOTIONS}: {why}. Fix: restore it, or copy the ledger's file from a home that has it"
+        )
+
+    def add_line(self, line: bytes) -> None:
+        """Let a line be the ledger's last one."""
+        digest = digest_of(line)
+        with self._server() as client:
+            run = client.get_registered_model(self.name).tags.get(LINES)
+            if run is None:
+                place = experiment_id(self.home, client, PROMOTIONS)
+                about = {"mlflow.note.content": f"A file for each line. In their order: gauntlet history {self.name}"}
+                run = client.create_run(place, tags=about, run_name=self.name).info.run_id
+                client.set_terminated(run)
+                client.set_registered_model_tag(self.name, LINES, run)
+            client.log_text(run, line.decode(), f"{digest}.json")
+            client.set_registered_model_tag(self.name, HEAD, digest)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other homes from changing the model meanwhile; this one's other processes are kept from it by a lock.
+
+        A home that finds the model free writes its name, and has it if the name is still there when all who found it
+        free have written theirs (Fischer's algorithm; L. Lamport, "A fast mutual exclusion algorithm", 1987).
+        """
+        self.create()
+        if self.uri == self.home.mlflow_uri:  # a store of this home alone
+            yield
+            return
+        me = f"{gethostname()}:{self.home.root}"
+        mine, seen, since = f"{me} {secrets.token_hex(8)}", "", monotonic()
+        while (holder := self._tag(HOLDER)) != mine:
+            if holder != seen:
+                seen, since = holder, monotonic()
+            if not holder or holder.rpartition(" ")[0] == me or monotonic() - since > LEASE_S:
+                self._set_tag(HOLDER, mine)
+                sleep(SETTLE_S)
+            else:
+                sleep(LOOK_S)
+        try:
+            yield
+        finally:
+            with suppress(RegistryError):  # the next home waits for `LEASE_S`
+                self._set_tag(HOLDER, "")
+
+    def create(self) -> None:
+        """Make the registered model where it does not exist."""
         with self._server() as client:
             if self._model(client) is not None:
                 return
             about = f"{self.name}, promoted by replay. What was promoted, and why: gauntlet history {self.name}"
             try:
-                client.create_registered_model(self.name, {HEAD: head}, about)
+                client.create_registered_model(self.name, description=about)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -125,23 +194,25 @@ class ModelRegistry:
                 elif want is not None and now.get(alias) != want:
                     client.set_registered_model_alias(self.name, alias, want)
 
-    def set_head(self, digest: str) -> None:
-        """Note which of the ledger's intents changed this model."""
-        with self._server() as client:
-            client.set_registered_model_tag(self.name, HEAD, digest)
-
     def canary(self) -> tuple[str, float] | None:
         """Return the digest of the canary's bundle, and the share of the requests that it answers; None without one."""
-        with self._server() as client:
-            model = self._model(client)
-            digest, _, share = (model.tags.get(CANARY, "") if model else "").partition(" ")
-            return (digest, float(share)) if share else None
+        digest, _, share = self._tag(CANARY).partition(" ")
+        return (digest, float(share)) if share else None
 
     def set_canary(self, canary: tuple[str, float] | None) -> None:
         """Let a bundle answer a share of the requests, or end the canary that runs."""
         if canary != self.canary():
-            with self._server() as client:
-                client.set_registered_model_tag(self.name, CANARY, f"{canary[0]} {canary[1]}" if canary else "")
+            self._set_tag(CANARY, f"{canary[0]} {canary[1]}" if canary else "")
+
+    def _tag(self, key: str) -> str:
+        """Return a tag of the registered model; empty without one."""
+        with self._server() as client:
+            model = self._model(client)
+            return str(model.tags.get(key, "")) if model else ""
+
+    def _set_tag(self, key: str, value: str) -> None:
+        with self._server() as client:
+            client.set_registered_model_tag(self.name, key, value)
 
     def tags(self, version: str) -> dict[str, str]:
         """Return the tags of a version."""

@@ -1,6 +1,7 @@
-"""One change of a model's aliases at a time: ledger first, then the registry, then the ledger again.
+"""One change of a model's aliases at a time: ledger first, then the registry's aliases, then the ledger again.
 
-What a kill interrupts is finished by the next command on the model, or undone where its bundle no longer exists.
+What a kill interrupts is finished by the next command on the model, in any home, or undone where its bundle no longer
+exists.
 """
 
 import getpass
@@ -16,8 +17,9 @@ from typing import Any, Literal
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.local_servers import runs_mlflow
-from gauntlet.core.errors import ConfigError, GateFailed, StageError, without_password
+from gauntlet.core.errors import ConfigError, GateFailed, without_password
 from wings.lifecycle.library.promotion.ledger import (
+    FIRST_PARENT,
     Aliases,
     Entry,
     Ledger,
@@ -34,7 +36,7 @@ log = logging.getLogger("gauntlet")
 
 @dataclass(frozen=True)
 class Transaction:
-    """The registry and the ledger of one model, held by this process alone; they agree."""
+    """The registry and the ledger of one model, held by this process alone in this home; they agree."""
 
     home: Home
     registry: ModelRegistry
@@ -43,30 +45,47 @@ class Transaction:
     """The registry's aliases."""
 
     def note(self, op: Literal["refuse", "ask", "upgrade"], **fields: Any) -> Entry:
-        """Write down that nothing is changed, and why."""
-        entry = self.ledger.append(op, **self.signed(), before=self.state, after=self.state, **fields)
-        _anchor(self.registry, self.ledger)
-        return entry
+        """Write down that nothing is changed, and why; what an account may not write is only returned.
+
+        Raises:
+            GateFailed: when another home changed the model at the same time.
+        """
+        if op == "ask":  # another home may answer
+            self._register(fields)
+        fields = {**self.signed(), "before": self.state, "after": self.state, **fields}
+        try:
+            with self.registry.alone():
+                return _append(self.registry, self.ledger, op, **fields)
+        except AccessError as error:
+            if op == "ask":
+                raise
+            log.warning("%s: the ledger does not have this: %s", self.registry.name, error)
+            return self.ledger.next_line(op, **fields)[0]
 
     def change(self, op: str, after: Aliases, **fields: Any) -> Entry:
         """Let the aliases stand as `after` says; return the entry that says so, which is committed.
 
         Raises:
-            AccessError: when this account may not change the model; nobody's later command finishes the change.
+            AccessError: when this account may not change the model.
             GateFailed: when another home changed the model at the same time.
         """
-        intent = self.ledger.append(op, **self.signed(), before=self.state, after=after, **fields)
-        try:
-            _apply(self.home, self.registry, self.ledger, intent)
-        except GateFailed as error:
-            self.ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
-            raise
-        except AccessError as error:
-            if self.registry.state() == self.state:
-                self.ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
-                _anchor(self.registry, self.ledger)
-            raise
+        self._register(fields)
+        with self.registry.alone():
+            fields = {**self.signed(), "before": self.state, "after": after, **fields}
+            intent = _append(self.registry, self.ledger, op, **fields)
+            _apply(self.registry, self.ledger, intent)
         return intent
+
+    def _register(self, fields: dict[str, Any]) -> None:
+        """Give the registry the bundle that an entry names, before anything says that it is used."""
+        digest, bundle = fields["digest"], fields.get("bundle")
+        if bundle is None or self.registry.find(digest):
+            return
+        origin = find_origin(self.home, bundle)
+        if origin.opened.digest != digest:
+            raise ConfigError(f"{bundle}: it was changed meanwhile. Fix: promote it again")
+        self.registry.create()
+        self.registry.register(origin)
 
     def signed(self) -> dict[str, str]:
         """Return who acts, and on which server."""
@@ -80,39 +99,71 @@ class Transaction:
 
 @contextmanager
 def transaction(home: Home, registry: ModelRegistry) -> Iterator[Transaction]:
-    """Hold a model for this process, finish what was interrupted, and check that registry and ledger agree.
+    """Hold a model for this process, fetch the ledger's new lines, and finish what was interrupted.
 
     Raises:
-        GateFailed: when the ledger is damaged, or does not have what the registry was last changed by.
+        GateFailed: when this home's copy of the ledger is damaged, or has what the registry's does not.
         StageError: when the registry cannot be reached.
     """
+    with _held(home, registry) as ledger:
+        recover(registry, ledger)
+        yield Transaction(home, registry, ledger, registry.state())
+
+
+@contextmanager
+def _held(home: Home, registry: ModelRegistry) -> Iterator[Ledger]:
+    """Yield the ledger, as the registry has it; this process alone has it in this home."""
     ledger = Ledger.of(home.root, registry.name)
     waiting = f"{registry.name}: waiting for another command on this model"
     with locked(home.locks / f"promotion-{registry.name}", on_wait=lambda: log.info("%s", waiting)):
         _same_registry(home, registry, ledger)
-        recover(home, registry, ledger)
-        _same_head(registry, ledger)
-        yield Transaction(home, registry, ledger, registry.state())
+        fetch(registry, ledger)
+        yield ledger
 
 
-def recover(home: Home, registry: ModelRegistry, ledger: Ledger) -> None:
-    """Finish an interrupted change, or undo it where its bundle no longer exists.
+def fetch(registry: ModelRegistry, ledger: Ledger) -> None:
+    """Copy the lines that the registry's ledger has and this home's copy does not; the lock of the model is held.
 
-    Where the registry was changed by another home since, the change is undone in the ledger, and the registry stays.
+    Raises:
+        GateFailed: when the copy is damaged, or has what the registry's ledger does not.
+        StageError: when the registry cannot be reached.
     """
-    intent = pending(ledger.entries())
-    if intent is None:
+    ledger.entries()
+    new, head = list[bytes](), registry.head() or FIRST_PARENT
+    known = {digest_of(line) for line in ledger.lines()}
+    while head not in known and head != FIRST_PARENT:
+        new.append(registry.line(head))
+        head = Entry.model_validate_json(new[-1]).parent
+    if head != (ledger.head or FIRST_PARENT):
+        raise GateFailed(
+            f"{ledger.path}: its last lines are not in the ledger that the registry has. Fix: move the file away, and "
+            "the registry's is copied"
+        )
+    for line in reversed(new):
+        ledger.write(line)
+
+
+def recover(registry: ModelRegistry, ledger: Ledger) -> None:
+    """Finish an interrupted change, of any home, or undo it where its bundle no longer exists.
+
+    Where something else moved the aliases since, the change is undone in the ledger, and the registry stays.
+    """
+    if pending(ledger.entries()) is None:
         return
-    if problem := head_problem(registry, ledger) or moved_since(intent, registry.state()):
-        ledger.append("undo", by=intent.by, intent=intent.number, why=problem)
-        log.warning("%s: gave up the %s of line %d: %s", registry.name, intent.op, intent.number, problem)
-        return
-    try:
-        _apply(home, registry, ledger, intent)
-        log.info("%s: finished the %s of line %d", registry.name, intent.op, intent.number)
-    except ConfigError as error:
-        _undo(registry, ledger, intent, str(error))
-        log.warning("%s: undid the %s of line %d: %s", registry.name, intent.op, intent.number, error)
+    with registry.alone():
+        fetch(registry, ledger)
+        if (intent := pending(ledger.entries())) is None:  # another home was at it
+            return
+        if problem := moved_since(intent, registry.state()):
+            _append(registry, ledger, "undo", by=intent.by, intent=intent.number, why=problem)
+            log.warning("%s: gave up the %s of line %d: %s", registry.name, intent.op, intent.number, problem)
+            return
+        try:
+            _apply(registry, ledger, intent)
+            log.info("%s: finished the %s of line %d", registry.name, intent.op, intent.number)
+        except ConfigError as error:
+            _undo(registry, ledger, intent, str(error))
+            log.warning("%s: undid the %s of line %d: %s", registry.name, intent.op, intent.number, error)
 
 
 def abandon(home: Home, registry: ModelRegistry, why: str = "") -> Entry:
@@ -123,41 +174,44 @@ def abandon(home: Home, registry: ModelRegistry, why: str = "") -> Entry:
         GateFailed: when the ledger is damaged, or something else has changed the registry since.
         StageError: when the registry cannot be reached.
     """
-    ledger = Ledger.of(home.root, registry.name)
-    with locked(home.locks / f"promotion-{registry.name}"):
-        _same_registry(home, registry, ledger)
+    with _held(home, registry) as ledger:
         if (intent := pending(ledger.entries())) is None:
             raise ConfigError(f"{registry.name}: nothing is interrupted. See: gauntlet history {registry.name}")
-        if problem := head_problem(registry, ledger) or moved_since(intent, registry.state()):
+        if problem := moved_since(intent, registry.state()):
             raise GateFailed(f"{problem}. The next promotion gives up line {intent.number} by itself")
-        _undo(registry, ledger, intent, why or "abandoned")
+        with registry.alone():
+            _undo(registry, ledger, intent, why or "abandoned")
     return intent
+
+
+def _append(registry: ModelRegistry, ledger: Ledger, op: str, /, **fields: Any) -> Entry:
+    """Write a line, in the registry first; `GateFailed` where another home has written one since."""
+    if registry.head() != ledger.head:
+        raise GateFailed(f"{registry.name}: another home changed it at the same time. Fix: run the same command again")
+    entry, line = ledger.next_line(op, **fields)
+    registry.add_line(line)
+    ledger.write(line)
+    return entry
 
 
 def _undo(registry: ModelRegistry, ledger: Ledger, intent: Entry, why: str) -> None:
     versions = {digest: version for digest in intent.before.values() if (version := registry.find(digest))}
     registry.point(intent.before, versions)
     registry.set_canary(_canary_of(last_committed(ledger.entries())))
-    ledger.append("undo", by=intent.by, intent=intent.number, why=why)
-    _anchor(registry, ledger)
+    _append(registry, ledger, "undo", by=intent.by, intent=intent.number, why=why)
 
 
-def _apply(home: Home, registry: ModelRegistry, ledger: Ledger, intent: Entry) -> None:
-    """Bring the registry to where an intent wants it, from wherever it stands, and commit.
-
-    Raises:
-        GateFailed: when the registry was changed by another home since; nothing is changed then.
-    """
-    registry.claim(ledger.digest(intent.number))
-    _same_head(registry, ledger)
-    versions = {}
+def _apply(registry: ModelRegistry, ledger: Ledger, intent: Entry) -> None:
+    """Bring the registry to where an intent wants it, from wherever it stands, and commit."""
+    versions = dict[str, str]()
     for digest in sorted(set(intent.after.values())):
-        versions[digest] = registry.find(digest) or _register(home, registry, intent, digest)
+        if (version := registry.find(digest)) is None:
+            raise ConfigError(f"the registry has no version with the bundle {digest[:12]} any more")
+        versions[digest] = version
     registry.point(intent.after, versions)
     registry.set_canary(_canary_of(intent))
-    registry.set_head(ledger.digest(intent.number))
     seconds = (datetime.now(UTC) - datetime.fromisoformat(intent.time)).total_seconds()
-    ledger.append("commit", by=intent.by, intent=intent.number, versions=versions, seconds=seconds)
+    _append(registry, ledger, "commit", by=intent.by, intent=intent.number, versions=versions, seconds=seconds)
 
 
 def _canary_of(entry: Entry | None) -> tuple[str, float] | None:
@@ -175,25 +229,6 @@ def moved_since(intent: Entry, state: Aliases) -> str:
     return f"something else moved {', '.join(wrong)} meanwhile" if wrong else ""
 
 
-def _anchor(registry: ModelRegistry, ledger: Ledger) -> None:
-    """Let the registry have the digest of the ledger's last line, so that it cannot be removed unseen.
-
-    A head that is another home's stays.
-    """
-    try:
-        if registry.head() in [digest_of(line) for line in ledger.lines()]:
-            registry.set_head(ledger.digest(len(ledger.lines())))
-    except (AccessError, StageError) as error:  # what the line says holds all the same
-        log.warning("%s: the last line of %s is not anchored: %s", registry.name, ledger.path, error)
-
-
-def _register(home: Home, registry: ModelRegistry, intent: Entry, digest: str) -> str:
-    origin = find_origin(home, intent.bundle or "")
-    if digest != intent.digest or origin.opened.digest != digest:
-        raise ConfigError(f"{intent.bundle}: not the bundle {digest[:12]} that line {intent.number} promoted")
-    return registry.register(origin)
-
-
 def _same_registry(home: Home, registry: ModelRegistry, ledger: Ledger) -> None:
     """Refuse to go on with a model on another server than the ledger names."""
     known = registry_address(ledger.entries())
@@ -203,27 +238,3 @@ def _same_registry(home: Home, registry: ModelRegistry, ledger: Ledger) -> None:
             f"{registry.name} is registered on {known or home.mlflow_uri}, but this run was recorded on {uri}. "
             "Fix: promote it under another name with --name, or in another home"
         )
-
-
-def _same_head(registry: ModelRegistry, ledger: Ledger) -> None:
-    """Refuse to go on where the registry was changed by an entry that this ledger does not have."""
-    if problem := head_problem(registry, ledger):
-        raise GateFailed(problem)
-
-
-def head_problem(registry: ModelRegistry, ledger: Ledger) -> str | None:
-    """Return how the ledger lags behind the registry, or None.
-
-    The registry has the digest of the last committed change, or of a line after it.
-    """
-    committed, head = last_committed(ledger.entries()), registry.head()
-    if committed is None and head is None:
-        return None
-    if head in [digest_of(line) for line in ledger.lines()[committed.number - 1 if committed else 0 :]]:
-        return None
-    what = f"entry {head[:12]}" if head else "no entry"
-    return (
-        f"{ledger.path}: the registry was last changed by {what}, which is not this ledger's last one: lines are "
-        "missing at its end, or the model was promoted from another home. Fix: restore the file from a backup, or copy "
-        "it from that home; to begin a new chain, remove the tag gauntlet.ledger of the registered model"
-    )

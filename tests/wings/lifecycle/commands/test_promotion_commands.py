@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import HIDDEN, command
+from ledger_lines import append
 from monitored_bundles import images, log_requests
 from rich.console import Console
 from served_bundles import brightness_bundle
@@ -46,11 +47,11 @@ def gauntlet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def ledger(tmp_path: Path) -> Ledger:
     made = Ledger(tmp_path / ".gauntlet" / "ledgers" / "digits.jsonl")
     who = {"by": "somebody@a-machine-with-a-long-name.example", "registry": "http://127.0.0.1:9"}
-    made.append("promote", **who, role="champion", digest=A, after={"champion": A})
-    made.append("commit", by=who["by"], intent=1, versions={A: "1"}, seconds=0.2)
+    append(made, "promote", **who, role="champion", digest=A, after={"champion": A})
+    append(made, "commit", by=who["by"], intent=1, versions={A: "1"}, seconds=0.2)
     failed = Check.of("promote.max_slowdown", 0.12, "<=", 0.05)
-    made.append("refuse", **who, role="champion", digest=B, before={"champion": A}, checks=(failed,))
-    made.append("promote", **who, role="champion", digest=C, before={"champion": A}, why="it is faster by a third")
+    append(made, "refuse", **who, role="champion", digest=B, before={"champion": A}, checks=(failed,))
+    append(made, "promote", **who, role="champion", digest=C, before={"champion": A}, why="it is faster by a third")
     return made
 
 

@@ -20,9 +20,9 @@ from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
 from flows.servers.local_servers import launch, stop, wait_until_up
-from wings.lifecycle.library.promotion.ledger import Ledger
-from wings.lifecycle.registry.bundle_cache import resolve
-from wings.lifecycle.registry.model_registry import AccessError
+from wings.lifecycle.library.promotion.ledger import Ledger, digest_of
+from wings.lifecycle.registry.bundle_cache import registry_of, resolve
+from wings.lifecycle.registry.model_registry import LINES, AccessError
 from wings.lifecycle.registry.promote import PromotionRequest, promote, rollback
 
 from .conftest import QUICK
@@ -94,10 +94,16 @@ def test_only_an_account_with_permission_promotes_and_rolls_back(
     assert refused.returncode == 2, refused.stderr
     assert "does not allow the account trainer to do this with the model digits" in refused.stderr
     assert not any(word in refused.stderr + refused.stdout for word in ("Traceback", PASSWORD))
-    assert ledger(home)[-2:] == [("promote", "trainer"), ("undo", "trainer")]
+    assert [op for op, _ in ledger(home)] == ["promote", "commit"]
+    client, registry = MlflowClient(server), registry_of(home, MODEL)
+    forged = Ledger.of(home.root, MODEL).next_line("rollback", by="releaser", digest="0" * 64)[1]
+    client.log_text(client.get_registered_model(MODEL).tags[LINES], forged.decode(), f"{digest_of(forged)}.json")
+    with pytest.raises(AccessError):
+        registry.add_line(forged)
 
     sign_in(monkeypatch, "releaser")
     assert promote(home, PromotionRequest("run-2", limits=QUICK)).changed
+    assert ledger(home)[-2:] == [("promote", "releaser"), ("commit", "releaser")]
     for account, password in (("reader", PASSWORD), ("reader", "wrong"), (None, "")):
         sign_in(monkeypatch, account, password)
         with pytest.raises(AccessError, match="the account reader" if account else "requests without an account"):

@@ -98,7 +98,7 @@ def test_approval_counts_for_the_champion_that_it_was_compared_with(asked: Home,
     ask(asked, "run-3")
     with pytest.raises(GateFailed, match="the aliases have changed since line 3"):
         decide(asked, "digits", True, "late")
-    assert aliases(asked) == {"champion": "2", "previous": "1"}
+    assert aliases(asked) == {"champion": "3", "previous": "1"}
 
 
 def test_what_is_not_good_enough_does_not_wait(home: Home, run: MakeRun) -> None:

@@ -120,7 +120,7 @@ def test_person_and_any_other_change_end_it(
     assert (registry_of(home, "digits").canary(), running_canary(entries(home))) == (None, [])
 
 
-@pytest.mark.parametrize("moment", ["set_canary", "set_head"])
+@pytest.mark.parametrize("moment", ["point", "set_canary"])
 def test_killed_step_is_finished_by_the_next_command(home: Home, run: MakeRun, tmp_path: Path, moment: str) -> None:
     challenged(home, run, 0.0)
     script = f"""

@@ -2,8 +2,8 @@
 
 A change of the registry is written twice. The *intent* (`promote`, `rollback`) is on disk before the registry is
 touched, and says how its aliases shall stand; `commit` or `undo` follows when they do. An intent without either was
-interrupted. The chain shows a changed, removed or inserted line; lines missing at the end show because the registry
-holds the digest of the intent that it was last changed by.
+interrupted. The chain shows a changed, removed or inserted line. The registry has every line and the digest of the last
+one; the file in a home is a copy, so that homes share one history.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ class LedgerBroken(GateFailed):
 
 
 class Ledger:
-    """The file. Whoever appends holds the model's lock."""
+    """The file. Whoever writes holds the model's lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,32 +122,34 @@ class Ledger:
             parent = digest_of(line)
         return entries, None
 
-    def append(self, op: str, **fields: Any) -> Entry:
-        """Write one entry and flush it to disk; what a kill left of an incomplete line is removed."""
-        lines = self.lines()
+    @property
+    def head(self) -> str | None:
+        """The digest of the last line; None where there is none."""
+        return digest_of(lines[-1]) if (lines := self.lines()) else None
+
+    def next_line(self, op: str, **fields: Any) -> tuple[Entry, bytes]:
+        """Return the entry that is to follow, and its line, without writing it."""
         entry = Entry.model_validate(
             {
                 "schema_version": 1,
-                "number": len(lines) + 1,
-                "parent": digest_of(lines[-1]) if lines else FIRST_PARENT,
+                "number": len(self.lines()) + 1,
+                "parent": self.head or FIRST_PARENT,
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "op": op,
                 **fields,
             }
         )
-        line = entry.model_dump_json(exclude_unset=True).encode() + b"\n"
+        return entry, entry.model_dump_json(exclude_unset=True).encode()
+
+    def write(self, line: bytes) -> None:
+        """Append a line and flush it to disk; what a kill left of an incomplete one is removed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            file.truncate(sum(len(line) + 1 for line in lines))
-            file.write(line)
+            file.truncate(sum(len(each) + 1 for each in self.lines()))
+            file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
         fsync(self.path.parent)
-        return entry
-
-    def digest(self, number: int) -> str:
-        """Return the SHA-256 of a line, by its number from 1."""
-        return digest_of(self.lines()[number - 1])
 
 
 def digest_of(line: bytes) -> str:

@@ -6,10 +6,19 @@ import pytest
 from graded_bundles import run_report
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_lines import append
 
 from gauntlet.core.report import Check
 from wings.lifecycle.library.promotion.gates import gates_of_winner, run_checks
-from wings.lifecycle.library.promotion.ledger import FIRST_PARENT, Entry, Ledger, LedgerBroken, last_committed, pending
+from wings.lifecycle.library.promotion.ledger import (
+    FIRST_PARENT,
+    Entry,
+    Ledger,
+    LedgerBroken,
+    digest_of,
+    last_committed,
+    pending,
+)
 
 A, B = "a" * 64, "b" * 64
 
@@ -18,23 +27,23 @@ A, B = "a" * 64, "b" * 64
 def ledger(tmp_path: Path) -> Ledger:
     """Two promotions; the second one was interrupted."""
     made = Ledger(tmp_path / "ledgers" / "digits.jsonl")
-    made.append("promote", by="me@here", role="champion", digest=A, after={"champion": A})
-    made.append("commit", by="me@here", intent=1, versions={A: "1"})
-    made.append("promote", by="me@here", role="champion", digest=B, before={"champion": A}, after={"champion": B})
+    append(made, "promote", role="champion", digest=A, after={"champion": A})
+    append(made, "commit", intent=1, versions={A: "1"})
+    append(made, "promote", role="champion", digest=B, before={"champion": A}, after={"champion": B})
     return made
 
 
 def test_each_line_has_the_digest_of_the_one_before(ledger: Ledger) -> None:
     entries = ledger.entries()
     assert [entry.number for entry in entries] == [1, 2, 3]
-    assert [entry.parent for entry in entries] == [FIRST_PARENT, ledger.digest(1), ledger.digest(2)]
+    assert [entry.parent for entry in entries] == [FIRST_PARENT, *map(digest_of, ledger.lines()[:2])]
     assert entries[2].replaced == A
 
 
 def test_intent_without_an_end_is_pending_and_the_last_committed_one_is_known(ledger: Ledger) -> None:
     assert getattr(pending(ledger.entries()), "number", None) == 3
     assert getattr(last_committed(ledger.entries()), "number", None) == 1
-    ledger.append("undo", by="me@here", intent=3)
+    append(ledger, "undo", intent=3)
     assert pending(ledger.entries()) is None
     assert getattr(last_committed(ledger.entries()), "number", None) == 1
 
@@ -45,7 +54,7 @@ def test_line_that_a_kill_cut_short_is_as_if_it_had_not_been_written(ledger: Led
     for end in range(len(kept), len(whole)):  # every length of the last line but the whole
         ledger.path.write_bytes(whole[:end])
         assert [entry.number for entry in ledger.entries()] == [1, 2]
-    ledger.append("refuse", by="me@here")
+    append(ledger, "refuse")
     assert [entry.op for entry in ledger.entries()] == ["promote", "commit", "refuse"]
 
 
@@ -53,7 +62,7 @@ def test_line_that_a_kill_cut_short_is_as_if_it_had_not_been_written(ledger: Led
 def test_any_changed_byte_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     ledger = Ledger(tmp_path_factory.mktemp("ledger") / "digits.jsonl")
     for op in ("promote", "commit", "refuse"):
-        ledger.append(op, by="me@here", intent=1 if op == "commit" else None)
+        append(ledger, op, intent=1 if op == "commit" else None)
     content = bytearray(ledger.path.read_bytes())
     last = content.rfind(b"\n", 0, -1) + 1  # the last line has no successor yet; the registry holds its digest
     at = data.draw(st.integers(0, last - 1))
@@ -74,7 +83,7 @@ def test_removed_repeated_or_moved_line_is_named(ledger: Ledger, kept: tuple[int
 
 
 def test_entry_reads_back_as_it_was_written(ledger: Ledger) -> None:
-    entry = ledger.append("refuse", by="me@here", why="ümlaut \u2028 and\nnewline")
+    entry = append(ledger, "refuse", why="ümlaut \u2028 and\nnewline")
     assert Entry.model_validate_json(ledger.lines()[-1]) == entry
     assert ledger.entries()[-1] == entry
 
