@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -39,6 +39,11 @@ class Entry:
     def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
         """Return the entry of a model on a target."""
         return cls(model, target.command(), target.options(), target.name, baseline=baseline)
+
+    def in_one_thread(self) -> Self:
+        """Return this entry with one thread, whatever its options say."""
+        options = {name: value for name, value in self.options.items() if name != "threads"}
+        return replace(self, threads=1, options=options)
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""

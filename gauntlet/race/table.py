@@ -120,7 +120,7 @@ def _with_witness(
     """Return a disturbed race with what the processor time of one thread says of the entries that seem faster."""
     faster = {name for name, measured in table.rows.items() if any(row.verdict == "faster" for row in measured)}
     faster = {name for name in faster if table.contenders[name].on_processor}
-    alone = {name: replace(entries[name], threads=1) for name in entries if name in {reference, *faster}}
+    alone = {name: entries[name].in_one_thread() for name in entries if name in {reference, *faster}}
     sizes = plan.batch_sizes if table.machine.is_stolen else table.machine.exposed
     calm = replace(plan, batch_sizes=sizes, threads=1, clock="processor", priority="normal")
     calm = replace(calm, early_stopping=False, variants_below_ms=None)

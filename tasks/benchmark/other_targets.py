@@ -71,11 +71,11 @@ def aa_check(deviation: float, limit: float, where: str = "") -> Check:
     return Check.of("benchmark.max_aa_deviation", deviation, "<=", limit, detail, fix, severity="warning")
 
 
-def load_check(machine: MachineLoad, threads: int) -> Check:
+def load_check(machine: MachineLoad, threads: int, name: str = "benchmark.disturbed") -> Check:
     """Check that no other work took the processors from timed calls."""
     fix = "repeat it on a quiet machine, or permit benchmark.priority: realtime (an rtprio limit of 1) for short turns"
     count = int(machine.is_disturbed(threads))
-    return Check.of("benchmark.disturbed", count, "==", 0, machine.text(threads), fix, severity="warning")
+    return Check.of(name, count, "==", 0, machine.text(threads), fix, severity="warning")
 
 
 def aa_checks(results: Sequence[ModelOnTarget], limit: float) -> tuple[Check, ...]:

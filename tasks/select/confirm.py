@@ -27,6 +27,7 @@ from gauntlet.race.objective import BEST, BETTER
 from tasks.benchmark import benchmark
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
+from tasks.benchmark.other_targets import load_check
 from tasks.select.config import SelectConfig
 from tasks.select.decision import Choice, Confirmation, Decision, OverNormalized
 
@@ -90,8 +91,10 @@ def confirm(
     noise = Check.of(
         "select.max_aa_deviation", race.aa_deviation, "<=", first.max_aa_deviation, severity="warning"
     ).explained(DISTURBED, "run again while nothing else is at work, or race longer: benchmark.rounds")
+    load = load_check(race.machine, race.threads, "select.disturbed")
     rows, size_bytes = _rows_on(race, decision.winner, decision.target), race.result(decision.winner).size_bytes
-    return decision, (check, noise, *budget.checks(decision.winner, rows, size_bytes))
+    disturbed = () if load.passed else (load,)
+    return decision, (check, noise, *disturbed, *budget.checks(decision.winner, rows, size_bytes))
 
 
 def undisturbed(

@@ -72,7 +72,8 @@ class OpenVinoEngine(Engine):
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
         """Share the inputs' memory with the request, and copy the outputs from its tensors."""
         for name, array in feed.items():
-            self.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+            own = np.require(array, requirements=("C", "W"))  # OpenVINO takes no other memory
+            self.request.set_tensor(name, ov.Tensor(own, shared_memory=True))
         outputs = range(len(self.compiled.outputs))
         return self.request.infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
 

@@ -95,6 +95,10 @@ def test_winner_on_another_runtime_runs_there_and_is_proven_there(
             answers = list(pool.map(predictor.run, rows))
         actual = np.concatenate([answer["logits"] for answer in answers])
         assert np.abs(actual - golden.outputs["logits"]).max() <= 0.02 * np.abs(golden.outputs["logits"]).max()
+        for array in (row := rows[0]).values():
+            array.setflags(write=False)
+        every_second = {name: np.repeat(array, 2, axis=-1)[..., ::2] for name, array in row.items()}
+        assert np.array_equal(predictor.run(row)["logits"], predictor.run(every_second)["logits"])
         assert verify(path).passed
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "empty"))
     assert verify(path).passed  # in ONNX Runtime, within the tolerance that was measured

@@ -18,6 +18,7 @@ from synthetic_races import Interval
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.table import CONTROL, RaceTable, run_race
+from gauntlet.runtime.realtime import is_permitted
 from gauntlet.runtime.resources import usable_threads
 
 PLAN = Plan(batch_sizes=(1, 4), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
@@ -91,6 +92,22 @@ def test_witness_is_asked_at_batch_sizes_whose_turns_others_could_interrupt(
     entries = {name: Entry(tmp_path / "4.onnx", command) for name, command in commands.items()}
     rows = run_race(entries, PLAN, "2", inputs=tmp_path / "in.npz").rows["1"]
     assert {row.batch: row.witness_speedup is not None for row in rows} == {1: False, 4: True}
+
+
+@pytest.mark.skipif(not is_permitted(), reason="this user may not use SCHED_FIFO")
+@pytest.mark.parametrize(("times_ms", "exposed"), [(("1", "150"), ()), (("150",), (1, 4))])
+def test_slow_first_call_leaves_the_turns_their_priority(
+    raced, tmp_path: Path, times_ms: tuple[str, ...], exposed: tuple[int, ...]
+) -> None:
+    commands = {"2": (sys.executable, "-c", CLOCK, "2"), "1": (sys.executable, "-c", CLOCK, *times_ms)}
+    entries = {name: Entry(tmp_path / "4.onnx", command) for name, command in commands.items()}
+    plan = replace(PLAN, priority="realtime", restarts=True)
+    assert run_race(entries, plan, "2", inputs=tmp_path / "in.npz", control=False).machine.exposed == exposed
+
+
+def test_witness_has_one_thread_whatever_the_options_say() -> None:
+    entry = Entry(Path("m.onnx"), options={"threads": 2, "level": "all"}).in_one_thread()
+    assert entry.request(Path("in.npz"), 4)[2:] == (1, {"level": "all"})
 
 
 @pytest.mark.parametrize(

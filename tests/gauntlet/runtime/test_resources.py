@@ -149,6 +149,20 @@ def test_kernel_ends_a_turn_that_waits_for_nothing() -> None:
 
 
 @permitted
+def test_watchdog_counts_each_turn_for_itself() -> None:
+    turns = """
+from time import monotonic
+from gauntlet.runtime import realtime as r
+r.WATCHDOG_S = 1
+for _ in range(25):
+    with r.realtime_turn():
+        end = monotonic() + 0.06
+        while monotonic() < end: pass
+"""
+    assert subprocess.run([sys.executable, "-c", turns], timeout=60, check=False).returncode == 0
+
+
+@permitted
 def test_auto_leaves_the_processors_to_a_server() -> None:
     until(lambda: is_realtime("auto"))  # another worker's test may serve
     with subprocess.Popen([sys.executable, "-c", IDLE, "flows.cli.main", "serve", "m.zip"]) as server:

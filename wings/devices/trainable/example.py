@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+onnxruntime.disable_telemetry_events()
 FOLDER = Path(__file__).parent
 
 
