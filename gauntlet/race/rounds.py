@@ -163,11 +163,12 @@ class _Runner:
             contender.load_ms, contender.on_processor = float(reply["load_ms"]), reply["on_processor"]
 
         def warm_up(contender: Contender, batch: int) -> None:
-            call_ms = self._call(contender, batch)
-            if not contender.warm_up_blocks:
+            is_first = not contender.warm_up_blocks
+            call_ms = self._call(contender, batch) if is_first or self.realtime[batch] else math.nan
+            if is_first:
                 contender.first_call_ms, contender.starting_s = call_ms, monotonic() - start
-            if call_ms > MAX_TURN_MS:  # a runtime may compile within its first call
-                self.realtime[batch] = self.realtime[batch] and self._call(contender, batch) <= MAX_TURN_MS
+            if self.realtime[batch] and call_ms > MAX_TURN_MS:  # a runtime may compile within its first call
+                self.realtime[batch] = self._call(contender, batch) <= MAX_TURN_MS
             least, most = WARM_UP_BLOCKS
             best, blocks = np.inf, 0
             for blocks in range(1, most + 1):
@@ -213,7 +214,7 @@ class _Runner:
                 _attempt(contender, step)
         for contender in fast:
             for batch in sizes:
-                if contender.first_call_ms > MAX_TURN_MS:
+                if self.realtime[batch] and contender.first_call_ms > MAX_TURN_MS:
                     self._attempt_at(contender, batch, self._call)
                 self._attempt_at(contender, batch, self._half_block)
 

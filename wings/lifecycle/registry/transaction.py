@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.local_servers import runs_mlflow
@@ -133,7 +135,13 @@ def fetch(registry: ModelRegistry, ledger: Ledger) -> None:
     known = {digest_of(line) for line in ledger.lines()}
     while head not in known and head != FIRST_PARENT:
         new.append(registry.line(head))
-        head = Entry.model_validate_json(new[-1]).parent
+        try:
+            head = Entry.model_validate_json(new[-1]).parent
+        except ValidationError as error:
+            raise GateFailed(
+                f"{registry.name}: the ledger's line {head[:12]} in the registry is not an entry of this release "
+                f"({error.errors()[0]['msg']}). Fix: use the release of the home that wrote it"
+            ) from error
     if head != (ledger.head or FIRST_PARENT):
         raise GateFailed(
             f"{ledger.path}: its last lines are not in the ledger that the registry has. Fix: move the file away, and "

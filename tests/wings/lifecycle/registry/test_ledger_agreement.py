@@ -167,6 +167,14 @@ def test_abandoning_changes_nothing_that_somebody_else_moved(home: Home, run, no
     assert aliases(home) == {}
 
 
+def test_line_of_another_release_is_named(home: Home, run) -> None:
+    run("run-1")
+    ask(home, "run-1")
+    registry_of(home, "digits").add_line(b'{"schema_version": 2}')
+    with pytest.raises(GateFailed, match=r"is not an entry of this release \(.*Fix: use the release of the home"):
+        rollback(home, "digits")
+
+
 @pytest.fixture
 def homes(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Home, Home]:
     """Two homes with three runs each, which one registry has."""
