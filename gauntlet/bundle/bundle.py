@@ -184,13 +184,12 @@ def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
 
 
 def _require_listed(archived: zipfile.ZipFile) -> None:
-    """Raise `BadZipFile` for an archive that has other files than its manifest says, before they are written."""
-    sizes = {info.filename: info.file_size for info in archived.infolist() if not info.is_dir()}
+    """Raise `BadZipFile` for an archive that has other files than its manifest lists, before they are written."""
     with suppress(KeyError, ValueError):  # whoever opens the bundle names a manifest that is missing or cannot be read
-        listed = {n: e.size_bytes for n, e in Manifest.model_validate_json(archived.read(MANIFEST)).files.items()}
-        for name in sizes.keys() - {MANIFEST, MLFLOW_NOTE}:
-            if not name.startswith(f"{SIGNATURES}/") and listed.get(name) != sizes[name]:
-                raise zipfile.BadZipFile(f"{name} is not what {MANIFEST} says")
+        listed = {MANIFEST, MLFLOW_NOTE, *Manifest.model_validate_json(archived.read(MANIFEST)).files}
+        for info in archived.infolist():
+            if not (info.is_dir() or info.filename in listed or info.filename.startswith(f"{SIGNATURES}/")):
+                raise zipfile.BadZipFile(f"{MANIFEST} does not list {info.filename}")
 
 
 def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
