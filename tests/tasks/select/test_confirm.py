@@ -28,7 +28,8 @@ def test_faster_candidate_is_confirmed_with_a_new_measurement(confirmed: Confirm
     assert (report.facts.winner, raced.confirmed, report.failures) == ("cheap", True, ())
     assert [row.batch for row in raced.rows] == [1, 2]
     assert report.facts.reason.endswith("the speed of fp32 at batch 1; the most exact of 2 equally fast candidates")
-    assert [check.name for check in report.checks if not check.passed and check.severity == "error"] == []
+    failed = {check.name for check in report.checks if not check.passed}
+    assert failed <= {"select.max_aa_deviation", "select.disturbed"}
 
 
 def test_reason_names_the_speed_up_over_the_normalized_file_where_that_is_faster_too(confirmed: Confirm) -> None:
