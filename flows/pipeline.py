@@ -157,12 +157,20 @@ def fidelities_of(candidates: Candidates) -> dict[str, Fidelity]:
 def ship(line: Line, config: PipelineConfig, shipped: Shipped) -> None:
     """Package the winner; before it and after it, run the stages that packages bring and the configuration asks for."""
     model, golden, test = shipped.model, shipped.golden, shipped.test
+    target = config.benchmark.target_named(shipped.final.target)
     for name, stage in configured_stages(config, "winner").items():
-        target = config.benchmark.target_named(shipped.final.target)
         line.stage(stage.function, getattr(config, name), model=model, test=test, golden=golden, target=target)
     record = line.run.report()
     packaged = line.stage(
-        package, config.package, report=record, final=shipped.final, model=model, golden=golden, test=test
+        package,
+        config.package,
+        report=record,
+        final=shipped.final,
+        target=target,
+        threads=config.benchmark.default_threads,
+        model=model,
+        golden=golden,
+        test=test,
     )
     for name, stage in configured_stages(config, "bundle").items():
         line.stage(stage.function, getattr(config, name), bundle=packaged.artifacts["bundle"])

@@ -33,6 +33,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import RANDOM, REAL, Golden, GoldenCase
 from gauntlet.metrics.error_metrics import centered_sqnr_db
 from gauntlet.request_log.log_format import REFERENCE
+from gauntlet.targets.base import BaseTarget
 from tasks.select.decision import Decision
 
 MAX_GOLDEN_SAMPLES = 16
@@ -71,13 +72,16 @@ def package(
     *,
     report: RunReport,
     final: Decision,
+    target: BaseTarget,
+    threads: int,
     model: Artifact,
     golden: Artifact,
     test: Artifact | None = None,
 ) -> Report[PackageFacts]:
     """Make the bundle, and open it again: it must be whole, and its model give the outputs of the winner's file.
 
-    `report` is the run's record so far, `final` its decision, `model` the winner's file, `golden` the source's outputs.
+    `report` is the run's record so far, `final` its decision, `target` that of the winner, raced in so many `threads`
+    where its options do not say, `model` its file, `golden` the source's outputs.
     Without `test`, the samples of the evaluation, the bundle has nothing that requests can be compared with.
     """
     folder = workspace.folder / "bundle"
@@ -88,7 +92,8 @@ def package(
         kept,
         workspace.path(model),
         candidate=final.winner,
-        target=final.target,
+        target=target,
+        threads=threads,
         session=final.session.options if final.session else None,
     )
     link_model(workspace.path(model), folder, [REFERENCE])
@@ -102,12 +107,12 @@ def package(
         save(contract, session, path, split, config.reference_samples, folder / REFERENCE)
     write_documents(contract, kept, config.card, folder)
     seal(folder)
-    target = workspace.folder / "bundle.zip"
-    archive(folder, target)
+    zipped = workspace.folder / "bundle.zip"
+    archive(folder, zipped)
     pruned = any(entry.stage == "prune" for entry in kept.stages)  # a retrained network has outputs of its own
     lengths = {title: case for title, case in samples.cases.items() if title not in (REAL, RANDOM)}
-    facts, checks = examine(target, None if pruned else lengths)
-    return Report(facts=facts, checks=checks, artifacts={"bundle": workspace.store_file(target)})
+    facts, checks = examine(zipped, None if pruned else lengths)
+    return Report(facts=facts, checks=checks, artifacts={"bundle": workspace.store_file(zipped)})
 
 
 def examine(path: Path, lengths: Mapping[str, GoldenCase] | None = None) -> tuple[PackageFacts, tuple[Check, ...]]:

@@ -26,6 +26,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.session_options import SessionVariant
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from gauntlet.targets import by_name
 from gauntlet.targets.ort import OrtCpu
 from tasks.package import PackageConfig, PackageFacts, package
 from tasks.select import Decision
@@ -104,8 +105,9 @@ def pack(
     """Run the stage `package`."""
     record = inputs.pop("report", None) or run_report(model, "static-u8s8")
     final = inputs.pop("final", None) or confirmation("static-u8s8")
-    settings = PackageConfig(**(config or {}))
-    return package(settings, workspace, report=record, final=final, model=model, golden=golden, **inputs)
+    target = inputs.pop("target", None) or (OrtCpu() if final.session else by_name(final.target))
+    given = {"report": record, "final": final, "target": target, "model": model, "golden": golden, "threads": 2}
+    return package(PackageConfig(**(config or {})), workspace, **given | inputs)
 
 
 def samples(*shape: int) -> np.ndarray:

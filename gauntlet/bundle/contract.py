@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.core.signature import Signature
 
 DEFAULT_BATCH = 8
@@ -34,6 +34,8 @@ class Contract(Frozen):
     session: dict[str, str | int | bool] | None = Field(
         None, description="settings of ONNX Runtime's SessionOptions, by name; None for another kind of target"
     )
+    options: JsonObject = Field(default_factory=dict, description="without `session`: the target's kind and options")
+    threads: int | None = Field(None, ge=1, description="without `session`: the threads of a call in the race")
     latencies: tuple[BatchLatency, ...] = ()
     temperature: Number | None = Field(
         None,

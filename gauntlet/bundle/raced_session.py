@@ -5,17 +5,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gauntlet.bundle.contract import Contract
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
 from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.runtime.session import open_session
-from gauntlet.targets import by_name, default_targets
+from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level, open_session
+from gauntlet.targets import default_targets, with_options
 from gauntlet.targets.base import BaseTarget
 from gauntlet.targets.environments import folder, missing
-from gauntlet.targets.ort import OrtCpu, OrtTarget
+from gauntlet.targets.ort import NO_SPINNING, OrtCpu, OrtTarget
 
 
 def open_raced(
@@ -37,17 +37,49 @@ def open_raced(
         StageError: when ONNX Runtime rejects the model, or the model rejects this processor.
     """
     line = ""
-    if provider and (target := execution_provider(provider).name) != contract.target:
-        line = f"{contract.name} won on {contract.target}; on {target}, its speed was not proven"
-    if provider and target != OrtCpu().name:
-        return _engine(target, model, threads or usable_threads()), line
-    if not provider and contract.session is None and contract.target != OrtCpu().name:
+    other = execution_provider(provider) if provider else None
+    if other and other.name != contract.target:
+        line = f"{contract.name} won on {contract.target}; on {other.name}, its speed was not proven"
+    if other and not isinstance(other, OrtCpu):
+        return _engine(other, model, threads or usable_threads()), line
+    if not other and contract.session is None and contract.target != OrtCpu().name:
         try:
-            return _engine(contract.target, model, threads or usable_threads()), ""
+            here = usable_threads()
+            return _engine(raced_target(contract), model, threads or min(contract.threads or here, here)), ""
         except (PipelineError, ImportError) as error:
             line = f"{contract.name} won on {contract.target}, which cannot run here: {one_line(error)}. "
             line += "It runs in ONNX Runtime on the processor, where its speed was not proven"
     return open_session(model, threads=threads, overrides=overrides), line
+
+
+def raced_target(contract: Contract) -> BaseTarget:
+    """Return the target that won, with its options; more threads than there are here become all.
+
+    Raises:
+        ConfigError: when its kind or an option is unknown here, or could load code or name files of this machine.
+    """
+    if contract.session is not None or contract.target == OrtCpu().name:
+        return target_of_session(contract.session or {})
+    target = with_options(contract.options)
+    if refused := next(target.bound_to_machine(), None):
+        raise ConfigError(f"its contract sets {refused}, which a bundle may not")
+    return target
+
+
+def target_of_session(session: Mapping[str, str | int | bool]) -> OrtCpu:
+    """Return the target whose `session_options` a contract has; more threads than there are here become all."""
+    levels = {LEVELS[level].name: level for level in get_args(Level)}
+    threads, branches = session.get("intra_op_num_threads"), session.get("inter_op_num_threads")
+    parallel = session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1
+    return OrtCpu(
+        level=levels.get(session.get("graph_optimization_level"), "all"),
+        threads=min(int(threads), usable_threads()) if threads else None,
+        arena=bool(session.get("enable_cpu_mem_arena", True)),
+        memory_pattern=bool(session.get("enable_mem_pattern", True)),
+        inter_op_threads=min(int(branches), usable_threads()) if branches and parallel else None,
+        spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
+        config_entries={key: str(session[key]) for key in CONFIG_ENTRIES if key in session and key not in NO_SPINNING},
+    )
 
 
 def execution_provider(name: str) -> BaseTarget:
@@ -73,8 +105,7 @@ def _unavailable(target: BaseTarget) -> str | None:
     return why
 
 
-def _engine(name: str, model: Path, threads: int) -> Engine:
-    target = by_name(name)
+def _engine(target: BaseTarget, model: Path, threads: int) -> Engine:
     if target.model_suffixes:
         raise StageError("it runs no ONNX files")
     if target.environment and (why := missing(target.environment)):

@@ -27,6 +27,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
+from gauntlet.targets.base import BaseTarget
 
 FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE = 1e-3, 1e-2, 2e-2
 """Of golden outputs on another processor: kernels there may sum in another order, and round one integer otherwise."""
@@ -43,18 +44,27 @@ class CardConfig(Frozen):
 
 
 def contract_of(
-    report: RunReport, model: Path, *, candidate: str, target: str, session: dict[str, str | int | bool] | None
+    report: RunReport,
+    model: Path,
+    *,
+    candidate: str,
+    target: BaseTarget,
+    threads: int,
+    session: dict[str, str | int | bool] | None,
 ) -> Contract:
-    """Return the contract of a run's winner: its file, target and session options."""
+    """Return the contract of a run's winner: its file, and its session's options or else its target's and `threads`."""
     processor, graph = Processor.current(), read_graph(model)
-    rows = [row for row in winner_of(report).benchmark if row.target == target]
+    rows = [row for row in winner_of(report).benchmark if row.target == target.name]
+    options = target.model_dump(mode="json", exclude_defaults=True) | {"kind": target.kind}
     return Contract(
         name=report.name,
         run_id=report.run_id,
         candidate=candidate,
         signature=Signature.read(graph),
-        target=target,
+        target=target.name,
         session=session,
+        options=options if session is None else {},
+        threads=threads if session is None else None,
         latencies=tuple(BatchLatency(batch=row.batch, median_ms=row.median_ms) for row in rows),
         temperature=temperature(report),
         golden_tolerance=_tolerance(graph),

@@ -5,7 +5,7 @@ elsewhere fails the checks of `gauntlet.race.target_validation`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ValidationError
 
@@ -53,15 +53,17 @@ def trusting(targets: Iterable[Target]) -> tuple[Target, ...]:
     return tuple(t.with_trust() if isinstance(t, FrameworkTarget) else t for t in targets)
 
 
-def with_options(options: Mapping[str, str]) -> Target:
-    """Return a target from command-line text: its kind, and its options.
+def with_options(options: Mapping[str, Any]) -> Target:
+    """Return a target from its kind and options, which may be text of a command line.
 
     Raises:
         ConfigError: when the kind or an option is unknown, or a value is invalid.
     """
-    kind: type[BaseTarget] | None = ANY.kinds().get(options.get("kind", ""))
+    name = str(options.get("kind", ""))
+    kind: type[BaseTarget] | None = ANY.kinds().get(name)
     if kind is None:
-        raise ConfigError(f"unknown target kind={options.get('kind', '')}; available: {', '.join(ANY.kinds())}")
+        problem = f"unknown target kind={name}; available: {', '.join(ANY.kinds())}"
+        raise ConfigError(". ".join((problem, *filter(None, [removed(f"target.{name}")]))))
     if "on" in options:
         raise ConfigError(
             f"target {options['kind']}: on: a command races on its own machine; remove `on` and call the command "

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, Self, cast
@@ -64,6 +64,8 @@ class BaseTarget(Kind):
     named_entries: ClassVar[str] = ""
     """The option whose entries are part of the name, such as `properties`."""
 
+    bundled_entries: ClassVar[frozenset[str]] = frozenset()
+    """Keys of options with entries of any name that a bundle may have: they load no code, and name no file."""
     documented_operators: ClassVar[OperatorList | None] = None
     """For a device that is elsewhere: there is no one to ask here."""
     fallback: ClassVar[str | None] = None
@@ -96,6 +98,15 @@ class BaseTarget(Kind):
 
     def _is_default(self, option: str) -> bool:
         return bool(getattr(self, option) == type(self).model_fields[option].default)
+
+    def bound_to_machine(self) -> Iterator[str]:
+        """Yield the options that a bundle may not have, because they could load code or name files of a machine."""
+        if self.environment and self.environment not in environments.known():
+            yield "env"
+        for option, entries in self:
+            for key, entry in entries.items() if isinstance(entries, dict) else ():
+                if key not in self.bundled_entries and not isinstance(entry, Frozen):
+                    yield f"{option}.{key}"
 
     def engine_options(self) -> JsonObject:
         """Return the options of the engine."""

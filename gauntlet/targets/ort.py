@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from gauntlet.core.frozen import JsonObject
-from gauntlet.runtime.session import LEVELS, Level
+from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
 from gauntlet.targets.base import BaseTarget
 
 MODEL = "{model}"
@@ -53,6 +53,7 @@ class OrtCpu(OrtTarget):
     provider: ClassVar[str] = "CPUExecutionProvider"
     fallback: ClassVar[str | None] = None
     named_entries: ClassVar[str] = "config_entries"
+    bundled_entries: ClassVar[frozenset[str]] = frozenset(CONFIG_ENTRIES)
     named_if_changed: ClassVar[dict[str, str]] = {"level": "{}", "threads": "{}t"}
     named_if_changed |= {"spinning": "nospin", "arena": "noarena"}
     named_if_changed |= {"memory_pattern": "nopattern", "inter_op_threads": "{}branches"}

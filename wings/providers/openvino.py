@@ -38,6 +38,12 @@ class OpenVino(BaseTarget):
     engine: ClassVar[str] = "wings.providers.openvino_engine"
     named: ClassVar[tuple[str, ...]] = ("precision",)
     named_entries: ClassVar[str] = "properties"
+    bundled_entries: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION", "ENABLE_HYPER_THREADING", "SCHEDULING_CORE_TYPE"),
+            *("PERFORMANCE_HINT", "NUM_STREAMS", "EXECUTION_MODE_HINT", "CPU_DENORMALS_OPTIMIZATION"),
+        }
+    )
     named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}
 
     @property

@@ -7,13 +7,14 @@ proof that the challenger is no worse than a limit allows: too little data does 
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.raced_session import raced_target
 from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
@@ -21,10 +22,8 @@ from gauntlet.race.confidence import rounds_to_resolve
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
-from gauntlet.targets import Target, by_name
-from gauntlet.targets.ort import NO_SPINNING, OrtCpu, OrtTarget
+from gauntlet.targets.ort import OrtCpu, OrtTarget
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, quality_limit
 from wings.lifecycle.library.promotion.replayed_requests import Requests
@@ -63,16 +62,15 @@ class ReplayedModel:
     def entry(self) -> Entry:
         """Return how its process runs the model: on the target and in the session that won the bundle's run."""
         contract = self.bundle.contract
-        target: Target = target_of_session(contract.session or {})
-        if contract.session is None and contract.target != OrtCpu().name:
-            target = by_name(contract.target)
+        target = raced_target(contract)
         if self.environment:
             if not isinstance(target, OrtTarget):
                 raise ConfigError(f"the model won on {contract.target}, which is not a target of ONNX Runtime")
             target = target.replace(env=self.environment)
         if not isinstance(target, OrtCpu) and (why := target.unavailable()):
             raise ConfigError(f"the model won on {contract.target}, which cannot run here: {why}")
-        return Entry(self.bundle.model, target.command(), target.options(), target.name, inputs=self.inputs)
+        threads = contract.threads and min(contract.threads, usable_threads())
+        return replace(Entry.on_target(self.bundle.model, target), threads=threads, inputs=self.inputs)
 
     def outputs(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
         """Return the outputs for all requests, one call each, from a new process."""
@@ -85,22 +83,6 @@ class ReplayedModel:
         except WorkerFailed as error:
             raise StageError(f"{self.bundle.contract.candidate} of {self.bundle.contract.run_id}: {error}") from error
         return read_arrays(path)
-
-
-def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
-    """Return the target whose `session_options` a contract has; more threads than there are here become all."""
-    levels = {LEVELS[level].name: level for level in get_args(Level)}
-    threads, branches = session.get("intra_op_num_threads"), session.get("inter_op_num_threads")
-    parallel = session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1
-    return OrtCpu(
-        level=levels.get(session.get("graph_optimization_level"), "all"),
-        threads=min(int(threads), usable_threads()) if threads else None,
-        arena=bool(session.get("enable_cpu_mem_arena", True)),
-        memory_pattern=bool(session.get("enable_mem_pattern", True)),
-        inter_op_threads=min(int(branches), usable_threads()) if branches and parallel else None,
-        spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
-        config_entries={key: str(session[key]) for key in CONFIG_ENTRIES if key in session and key not in NO_SPINNING},
-    )
 
 
 def shadow_replay(

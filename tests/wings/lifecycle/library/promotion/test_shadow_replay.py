@@ -14,11 +14,10 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.ragged import joined_samples
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
-from gauntlet.targets.ort import OrtCpu
 from wings.lifecycle.library.promotion.quality import agreeing_outputs, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests
-from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel, gain_of, shadow_replay, target_of_session
+from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel, gain_of, shadow_replay
 
 pytestmark = pytest.mark.slow
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
@@ -128,16 +127,6 @@ def test_lists_of_another_length_do_not_agree() -> None:
     lists = [np.arange(1.0, length + 1)[None] for length in (3, 5, 2)]
     before, after = joined_samples(lists), joined_samples([lists[0], lists[1][:, :3], lists[2]])
     assert agreeing_outputs({"y": before}, {"y": after}).tolist() == [True, False, True]
-
-
-OTHER = OrtCpu(threads=2, memory_pattern=False, inter_op_threads=1, config_entries={"session.dynamic_block_base": "4"})
-TARGETS = (OrtCpu(), OrtCpu(threads=1), OrtCpu(level="extended", arena=False), OrtCpu(spinning=False), OTHER)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_session_of_a_contract_is_opened_as_it_won(target: OrtCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wings.lifecycle.library.promotion.shadow_replay.usable_threads", lambda: 8)
-    assert target_of_session(target.session_options(4)) == target.replace(threads=target.threads or 4)
 
 
 def test_requests_are_replayed_one_by_one_as_a_model_that_mixes_them_is_served(tmp_path: Path) -> None:
