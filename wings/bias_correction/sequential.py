@@ -6,7 +6,7 @@ empirical correction of Nagel et al., "Data-Free Quantization through Weight Equ
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ class _Layer:
 def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> float:
     """Correct the biases of a quantized model (QDQ) in its file, if outputs get nearer to those of the float model.
 
-    There is nothing to do where outputs are near enough, no layer has a bias, the batch is fixed, the graph has control
-    flow or external data, or the runtime cannot run its parts.
+    There is nothing to do where outputs are near enough, no layer has a bias, the graph has control flow or external
+    data, or the runtime cannot run its parts.
 
     Args:
         quantized: the model that is changed.
@@ -67,11 +67,10 @@ def correct_biases(quantized: Path, prepared: Path, samples: NamedArrays) -> flo
     proto, source = read_model(quantized), read_model(prepared)
     has_bodies = any([*bodies(node)] for node in proto.graph.node)
     layers = [] if has_bodies else [*_layers(proto.graph, source.graph)]
-    inference = batched_inference(open_session(quantized), samples)
-    if not layers or inference.fixed_batch is not None or len(inference) < 2:
+    if not layers or len(next(iter(samples.values()))) < 2:
         return 0.0
     try:
-        gain_db = _correct(proto, source, layers, inference.samples)
+        gain_db = _correct(proto, source, layers, samples)
     except Exception as error:  # the runtime's own exceptions share no public base
         log.debug("biases are not corrected: %s", one_line(error))
         return 0.0
@@ -88,8 +87,10 @@ def _correct(proto: onnx.ModelProto, source: onnx.ModelProto, layers: Sequence[_
     before_db = _noise_db(_run(proto, judged), expected)
     if not before_db[0] < ENOUGH_DB:
         return 0.0
-    means = _channel_means(source, [layer.float_output for layer in layers], made_from)
-    _change_biases(proto, layers, means, made_from)
+    inference = batched_inference(open_session(source.SerializeToString()), made_from)
+    calls = [inference.feed(start, BATCH) for start in range(0, len(inference), inference.batch(BATCH))]
+    means = _channel_means(source, [layer.float_output for layer in layers], calls)
+    _change_biases(proto, layers, means, calls)
     gains_db = _noise_db(_run(proto, judged), expected) - before_db
     return 0.0 if (gains_db[1:] < 0).any() else float(gains_db[0])
 
@@ -123,64 +124,68 @@ def _run(model: onnx.ModelProto, samples: NamedArrays) -> list[Array]:
     return [*batched_inference(open_session(model.SerializeToString()), samples).run(BATCH).values()]
 
 
-def _channel_means(source: onnx.ModelProto, tensors: Sequence[str], samples: NamedArrays) -> dict[str, Floats]:
+def _channel_means(source: onnx.ModelProto, tensors: Sequence[str], calls: Sequence[NamedArrays]) -> dict[str, Floats]:
     """Return the mean of every channel of these tensors of the float model, as float64 of shape (channels,)."""
     public = {output.name for output in source.graph.output}
     source.graph.output.extend(onnx.ValueInfoProto(name=name) for name in {*tensors} - public)
-    session = open_session(source.SerializeToString(), level="basic")
-    sums: dict[str, Any] = dict.fromkeys(tensors, 0.0)
-    count = len(next(iter(samples.values())))
-    for start in range(0, count, BATCH):
-        part = {name: array[start : start + BATCH] for name, array in samples.items()}
-        for name, array in zip(sums, session.run([*sums], part), strict=True):
-            sums[name] = sums[name] + _mean(array) * len(next(iter(part.values()))) / count
-    return sums
+    session, names = open_session(source.SerializeToString(), level="basic"), [*dict.fromkeys(tensors)]
+    sums = [[*map(_sums, session.run(names, feed))] for feed in calls]
+    return {name: _mean(parts) for name, parts in zip(names, zip(*sums, strict=True), strict=True)}
 
 
-def _mean(array: Array) -> Floats:
-    mean: Floats = array.mean(axis=(0, *range(2, array.ndim)), dtype=np.float64)
-    return mean
+def _sums(array: Array) -> tuple[Floats, int]:
+    """Return the sum of every channel, and of how many values each is."""
+    return array.sum(axis=(0, *range(2, array.ndim)), dtype=np.float64), array.size // array.shape[1]
+
+
+def _mean(sums: Iterable[tuple[Floats, int]]) -> Floats:
+    totals, counts = zip(*sums, strict=True)
+    return np.asarray(sum(totals) / sum(counts))
 
 
 def _change_biases(
-    proto: onnx.ModelProto, layers: Sequence[_Layer], means: dict[str, Floats], samples: NamedArrays
+    proto: onnx.ModelProto, layers: Sequence[_Layer], means: dict[str, Floats], calls: Sequence[NamedArrays]
 ) -> None:
-    """Change the biases in their order: the graph runs from one layer to the next, on all samples at once."""
+    """Change the biases in their order: the graph runs from one layer to the next, on all calls."""
     nodes, stored = [*proto.graph.node], {tensor.name: tensor for tensor in proto.graph.initializer}
     last_read = {name: place for place, node in enumerate(nodes) for name in node.input}
-    tensors, start = dict(samples), 0
+    tensors, start = [dict(feed) for feed in calls], 0
     for layer in layers:
         part, start = nodes[start : layer.place + 1], layer.place + 1
         made = {name for node in part for name in node.output}
-        needed = {name for node in part for name in node.input if name in tensors}
+        needed = {name for node in part for name in node.input if name in tensors[0]}
         kept = [name for name in made if last_read.get(name, -1) >= start or name == layer.output]
         weights = [stored[name] for name in {name for node in part for name in node.input} if name in stored]
-        values = _segment(proto, part, {name: tensors[name] for name in needed}, kept, weights)
-        tensors = {name: array for name, array in (tensors | values).items() if last_read.get(name, -1) >= start}
-        shift = _shift_bias(layer, means[layer.float_output] - _mean(values[layer.output]))
-        if layer.output in tensors:
-            dims = values[layer.output].ndim - 2
-            tensors[layer.output] = np.add(values[layer.output], shift.reshape(-1, *[1] * dims), dtype=np.float32)
+        inputs = [{name: values[name] for name in needed} for values in tensors]
+        outputs = _segment(proto, part, inputs, kept, weights)
+        own = _mean(_sums(values[layer.output]) for values in outputs)
+        shift = _shift_bias(layer, means[layer.float_output] - own)
+        for values, more in zip(tensors, outputs, strict=True):
+            spread = shift.reshape(-1, *[1] * (more[layer.output].ndim - 2))
+            more[layer.output] = np.add(more[layer.output], spread, dtype=np.float32)
+            values |= more
+            for name in [name for name in values if last_read.get(name, -1) < start]:
+                del values[name]
 
 
 def _segment(
     proto: onnx.ModelProto,
     nodes: Sequence[onnx.NodeProto],
-    inputs: NamedArrays,
+    calls: Sequence[NamedArrays],
     outputs: Sequence[str],
     weights: Sequence[onnx.TensorProto],
-) -> NamedArrays:
-    """Run some nodes of a graph."""
+) -> list[NamedArrays]:
+    """Run some nodes of a graph on the inputs of every call."""
     described = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in inputs.items()
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+        for name, array in calls[0].items()
     ]
     made = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(nodes, "part", described, made, weights)
     model = helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
     model.functions.extend(proto.functions)
     session: Any = open_session(model.SerializeToString(), level="basic")
-    return dict(zip(outputs, session.run([*outputs], inputs), strict=True))
+    return [dict(zip(outputs, session.run([*outputs], inputs), strict=True)) for inputs in calls]
 
 
 def _shift_bias(layer: _Layer, wanted: Floats) -> Array:
