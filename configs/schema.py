@@ -163,7 +163,9 @@ class PipelineConfig(Frozen):
     @property
     def race(self) -> BenchmarkConfig:
         """The plan of the race, which can judge the budget and the objective."""
-        return self.benchmark.with_budget(self.budget).with_selection(self.select.objective, self.select.batch)
+        return self.benchmark.with_budget(self.budget).with_selection(
+            self.select.objective, self.select.batch, self.select.tie_tolerance
+        )
 
     @model_validator(mode="before")
     @classmethod

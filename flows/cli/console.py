@@ -18,7 +18,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
 from gauntlet.core.workspace import steps_log
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size, speedup
+from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size
 
 MIN_WIDTH = 12
 """Names are folded to no less than NAME_WIDTH while a column can be left out, and never to less than this."""
@@ -189,7 +189,7 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> li
         if (row := rows.get(batch)) is not None:
             time = milliseconds(row.median_ms).removesuffix(" ms")
             reference = row.verdict == "reference"
-            gain = "1" if reference else speedup(row.speedup, row.speedup_low, row.speedup_high)
+            gain = "1" if reference else timeline.speedup_of(row)
         cells += [time, gain] if times else [gain]
     return cells
 

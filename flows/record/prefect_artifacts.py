@@ -9,7 +9,8 @@ from prefect import runtime
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from gauntlet.core.run_report import CandidateEntry, RunReport
-from gauntlet.reporting.text_format import size, speedup
+from gauntlet.reporting import timeline
+from gauntlet.reporting.text_format import size
 
 log = logging.getLogger("gauntlet")
 
@@ -50,8 +51,7 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
 def _row(candidate: CandidateEntry, winner: str | None) -> dict[str, Any]:
     accuracy = candidate.accuracy
     speedups = {
-        f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
-        for row in candidate.side_by_side
+        f"speed-up, batch {row.batch} on {row.target}": timeline.speedup_of(row) for row in candidate.side_by_side
     }
     return {
         "candidate": candidate.name,

@@ -1,6 +1,7 @@
 """The schema of `report.json`. A new field keeps the schema version, a change of meaning increments it."""
 
 import json
+import math
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -94,9 +95,24 @@ class BenchmarkRow(Frozen):
         None, description="proven slower than `stopped_for`, or in another session without an expected gain"
     )
 
+    @property
+    def mark(self) -> str:
+        """What stands before the speed-up wherever it is shown: `~` where a witness was asked."""
+        return "" if self.witness_speedup is None else "~"
+
     def with_witness(self, witness: "BenchmarkRow") -> Self:
         """Return this row with an interval that covers a witness's; where both are apart, with its speed-up."""
         return self.covering(witness, witness.speedup).replace(witness_speedup=witness.speedup)
+
+    def may_equal(self, other: "BenchmarkRow", tolerance: float = 0.0) -> bool:
+        """Return whether a disturbed race leaves open that this row is faster than another by more than a tolerance."""
+        disturbed = bool(self.mark or other.mark)
+        return disturbed and not self.speedup_low * (1 - tolerance) > other.speedup_high
+
+    def over(self, other: "BenchmarkRow") -> tuple[float, float, float]:
+        """Return the speed over another row's, and an interval for it, by the speed-ups of both over the reference."""
+        high = self.speedup_high / other.speedup_low if other.speedup_low > 0 else math.inf
+        return self.speedup / other.speedup, self.speedup_low / other.speedup_high, high
 
     def overlaps(self, other: "BenchmarkRow") -> bool:
         """Return whether the intervals of two rows have a speed-up in common."""

@@ -116,4 +116,4 @@ def memory_deviation(control: Sequence[BenchmarkRow]) -> float:
 
 def speedup_text(row: BenchmarkRow) -> str:
     """Return a row's speed-up with its interval."""
-    return f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
+    return f"{row.mark}{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"

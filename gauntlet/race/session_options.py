@@ -1,6 +1,7 @@
 """Session variants that race with the candidates: the same file with fewer threads, no spinning, or no arena."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pydantic import Field
 
@@ -69,12 +70,17 @@ def contender_name(candidate: str, target: BaseTarget, targets: Sequence[OrtCpu]
 
 
 def best_session(
-    tried: Sequence[Contender], batch: int, resolution: float, objective: Objective = "latency"
+    tried: Sequence[Contender],
+    batch: int,
+    resolution: float,
+    objective: Objective = "latency",
+    rows: Mapping[str, BenchmarkRow] = MappingProxyType({}),
 ) -> Contender:
     """Return the contender with the best session variant or target of one candidate.
 
     This is the first one still in the race, unless others are proven faster: then the fastest of these. With the
-    objective memory, it is the one that needs least of those proven to need less, and not proven slower.
+    objective memory, it is the one that needs least of those proven to need less, and not proven slower. In a disturbed
+    race, the `rows` against the reference at this batch size, by contender, must also say so.
     """
     running = [entry for entry in tried if entry.runs(batch)]
     if not running:
@@ -84,7 +90,9 @@ def best_session(
     if objective == "memory":
         proven = {against.memory_ratio or 0.0: entry for against, entry in pairs if _is_smaller(against, resolution)}
     else:
-        proven = {against.speedup: entry for against, entry in pairs if against.verdict == "faster"}
+        faster = [(against.speedup, entry) for against, entry in pairs if against.verdict == "faster"]
+        own = rows.get(first.name)
+        proven = {gain: e for gain, e in faster if own is None or not rows[e.name].may_equal(own)}
     return proven[max(proven)] if proven else first
 
 

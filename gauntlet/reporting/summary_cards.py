@@ -56,8 +56,8 @@ def _race(report: RunReport, best: CandidateEntry, others: list[CandidateEntry])
     if row.verdict == "reference":
         return [SummaryCard("Speed", "1.00x", ("the reference itself",)), latency]
     further = _further(best.benchmark, row)
-    ratios = [f"{written.speedup(o.speedup, o.speedup_low, o.speedup_high)} at batch {o.batch}" for o in further]
-    return [SummaryCard("Speed", written.ratio(row.speedup), (*_proof(report, row, best), *ratios)), latency]
+    ratios = [f"{timeline.speedup_of(o)} at batch {o.batch}" for o in further]
+    return [SummaryCard("Speed", row.mark + written.ratio(row.speedup), (*_proof(report, row, best), *ratios)), latency]
 
 
 def _further(rows: tuple[BenchmarkRow, ...], row: BenchmarkRow) -> list[BenchmarkRow]:

@@ -194,8 +194,10 @@ def measured(row: BenchmarkRow) -> str:
 
 
 def speedup_of(row: BenchmarkRow) -> str:
-    """Return the speed-up of a row with its interval; 1.00x for the reference."""
-    return "1.00x" if row.verdict == "reference" else speedup(row.speedup, row.speedup_low, row.speedup_high)
+    """Return the speed-up of a row with its interval, after `~` in a disturbed race; 1.00x for the reference."""
+    if row.verdict == "reference":
+        return "1.00x"
+    return row.mark + speedup(row.speedup, row.speedup_low, row.speedup_high)
 
 
 def _events(row: BenchmarkRow) -> list[str]:

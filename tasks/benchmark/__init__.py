@@ -107,7 +107,8 @@ def benchmark(
         others += race_on_target(target, running, entries[reference], config.resolution, on_round)[0]
     tried = {name: _contenders(name, config, table) for name in models}
     batch = deciding_batch(objective, plan.batch_sizes[0], table.rows[reference])
-    best = {name: best_session(contenders, batch, config.resolution, objective) for name, contenders in tried.items()}
+    decide = {name: row for name, rows in table.rows.items() for row in rows if row.batch == batch}
+    best = {name: best_session(each, batch, config.resolution, objective, decide) for name, each in tried.items()}
     timings = (_timing(name, best[name], tried[name], table, others) for name in models)
     results = tuple(t.replace(size_bytes=model.size_bytes) for t, model in zip(timings, models.values(), strict=True))
     profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if config.profile else ((), {})

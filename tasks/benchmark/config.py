@@ -9,6 +9,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.race.budget import NO_BUDGET, Budget
 from gauntlet.race.confidence import MAX_ROUNDS, RESOLUTION
 from gauntlet.race.contender import Plan
+from gauntlet.race.early_stopping import MIN_DIFFERENCE
 from gauntlet.race.objective import Objective
 from gauntlet.race.session_options import SessionVariant, describe_sessions
 from gauntlet.runtime.resources import usable_threads
@@ -142,6 +143,8 @@ class BenchmarkConfig(Frozen):
                 )
             if others[name].model_suffixes:
                 raise ValueError(f"deploy_targets: {name} does not run ONNX files; remove it")
+            if refused := next(others[name].bound_to_machine(), None):
+                raise ValueError(f"deploy_targets: {name} sets {refused}, which a bundle may not have; remove either")
         return self
 
     @property
@@ -194,14 +197,15 @@ class BenchmarkConfig(Frozen):
         least = math.ceil(budget.least_calls / self.rounds)
         return self.replace(min_calls=max(self.min_calls, least), early_stopping=False)
 
-    def with_selection(self, objective: Objective, batch: int) -> Self:
+    def with_selection(self, objective: Objective, batch: int, tie_tolerance: float) -> Self:
         """Return the plan of a race that can judge an objective at a batch size.
 
-        That size comes first, because it decides between sessions and targets. Where a candidate may win that is not
-        the fastest, or another batch size may decide, none is stopped early.
+        That size comes first, because it decides between sessions and targets. Where a candidate may win that is
+        clearly slower than the fastest, or another batch size may decide, none is stopped early.
         """
         sizes = (batch, *(size for size in self.batch_sizes if size != batch))
-        return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
+        stops = self.early_stopping and objective == "latency" and tie_tolerance <= MIN_DIFFERENCE
+        return self.replace(batch_sizes=sizes, early_stopping=stops)
 
     def alone(self, target: str, rounds: int) -> Self:
         """Return the plan of a race on the first target and another one alone, without early stops."""

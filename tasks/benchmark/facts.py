@@ -13,6 +13,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
 from gauntlet.race.contender import Contender, Plan
 from gauntlet.race.machine_load import MachineLoad
+from gauntlet.race.objective import speedup_text
 from gauntlet.race.session_options import SessionVariant
 from gauntlet.race.target_examiner import ModelOnTarget
 from gauntlet.runtime.profiler_trace import Profile, summarize_profile
@@ -127,7 +128,7 @@ class BenchmarkFacts(Facts):
         rows = {result.candidate: result.rows[0] for result in self.results if result.rows}
         width = max(map(len, rows), default=0)
         return tuple(
-            f"{name:{width}}  {row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}], batch {row.batch}"
+            f"{name:{width}}  {speedup_text(row)}, batch {row.batch}"
             for name, row in sorted(rows.items(), key=lambda item: -item[1].speedup)
         )
 

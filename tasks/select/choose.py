@@ -17,6 +17,8 @@ from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select.config import SelectConfig
 from tasks.select.decision import Choice, Decision, Fidelity, Verdict
 
+SAME_SIZE = 1.01
+"""Files of which none is more times another's size are of one size: their names and notes differ."""
 IsSlower = Callable[[str, str], bool]
 """Whether a candidate, by name, is proven slower than another one."""
 
@@ -52,7 +54,9 @@ def choose(
     accepted = [v.candidate for v in verdicts if v.accepted and v.candidate in (within or rows)]
     eligible = {name: rows[name] for name in accepted if rows[name].beats(required)}
     tolerance = max(config.tie_tolerance, config.noise(race))
-    order = _in_order(eligible, partial(_is_slower, rows, race, batch, tolerance), _on_target(race, fidelities or {}))
+    sizes = {result.candidate: result.size_bytes for result in race.results}
+    is_slower = partial(_is_slower, rows, race, batch, tolerance)
+    order = _in_order(eligible, is_slower, _on_target(race, fidelities or {}), sizes)
     if order:
         winner, tied = order[0]
         note = _note(winner, race, tied, config.objective)
@@ -174,24 +178,30 @@ def _runner_up(candidate: str, race: BenchmarkFacts, tied: int, objective: Objec
 
 
 def _in_order(
-    rows: Mapping[str, Comparison], is_slower: IsSlower, fidelities: Mapping[str, Fidelity]
+    rows: Mapping[str, Comparison],
+    is_slower: IsSlower,
+    fidelities: Mapping[str, Fidelity],
+    sizes: Mapping[str, int],
 ) -> list[tuple[str, int]]:
     """Return the candidates as they would be selected if none before them were there, with the numbers of tied ones."""
     order: list[tuple[str, int]] = []
     left = dict(rows)
     while left:
-        order.append(_most_exact(left, is_slower, fidelities))
+        order.append(_most_exact(left, is_slower, fidelities, sizes))
         del left[order[-1][0]]
     return order
 
 
 def _most_exact(
-    rows: Mapping[str, Comparison], is_slower: IsSlower, fidelities: Mapping[str, Fidelity]
+    rows: Mapping[str, Comparison],
+    is_slower: IsSlower,
+    fidelities: Mapping[str, Fidelity],
+    sizes: Mapping[str, int],
 ) -> tuple[str, int]:
     """Return the candidate with the highest SQNR among those tied with the best, and the number of tied ones.
 
-    Only candidates made from the same network as the best are compared. Of equal SQNR, the first one wins, from which
-    others are made; so it is of all that have the same values but for the order of sums.
+    Only candidates made from the same network as the best are compared. Of equal SQNR, as of all that have the same
+    values but for the order of sums, the smallest wins; of about the same size, the first, from which others are made.
     """
     best = max(rows, key=lambda name: (rows[name].ratio, rows[name].row.speedup))
     if best not in fidelities:
@@ -201,7 +211,9 @@ def _most_exact(
     tied = [n for n in same_network if not is_slower(n, best)]
     noise = {n: float(fidelities[n].sqnr_db) for n in tied}
     exact = {n: db if math.isinf(db) else min(db, SAME_VALUES_DB) for n, db in noise.items()}
-    return max(tied, key=exact.__getitem__), len(tied)
+    equal = [n for n in tied if exact[n] == max(exact.values())]
+    smallest = min(sizes[n] for n in equal)
+    return next(n for n in equal if sizes[n] <= SAME_SIZE * smallest), len(tied)
 
 
 def _is_slower(
@@ -209,10 +221,12 @@ def _is_slower(
 ) -> bool:
     """Return whether a candidate is proven worse than the best by more than the tolerance.
 
-    Speeds are compared in the rounds that both ran: what slowed the machine slowed both.
+    Speeds are compared in the rounds that both ran: what slowed the machine slowed both, but for what disturbed them.
     """
     if not decides_by_speed(rows[name].objective):
         return rows[name].ratio < (1 - tolerance) * rows[best].ratio
+    if rows[best].row.may_equal(rows[name].row, tolerance):
+        return False
     times = (race.result(n).round_quartiles_ms.get(batch, ()) for n in (name, best))
     _, low, _ = median_shift_interval([math.log(own / other) for own, other in zip(*times, strict=False)])
     return low > -math.log1p(-tolerance)

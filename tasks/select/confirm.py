@@ -229,10 +229,12 @@ def _over_normalized(race: BenchmarkFacts, choice: Choice, batch: int) -> OverNo
         return None
     if _deciding(other.rows, batch).verdict == "not resolved":
         return None
-    batch = _deciding(chosen.rows, batch).batch
-    pairs = zip(other.round_quartiles_ms[batch], chosen.round_quartiles_ms[batch], strict=False)
-    shift = median_shift_interval([math.log(own / chosen_ms) for own, chosen_ms in pairs])
+    own, base = _deciding(chosen.rows, batch), _deciding(other.rows, batch)
+    pairs = zip(other.round_quartiles_ms[own.batch], chosen.round_quartiles_ms[own.batch], strict=False)
+    shift = median_shift_interval([math.log(base_ms / chosen_ms) for base_ms, chosen_ms in pairs])
     center, low, high = np.exp(shift).tolist()
+    if own.mark or base.mark:  # other work disturbed these rounds
+        center, low, high = own.over(base)
     return OverNormalized(normalized=other.candidate, speedup=center, speedup_low=low, speedup_high=high)
 
 

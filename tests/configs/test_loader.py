@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from configs.loader import load
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
-from tasks.benchmark.config import BenchmarkConfig
 from tasks.quantize.auto import AUTO_BUDGET_S
 
 CHOICES: dict[str, st.SearchStrategy[Any]] = {
@@ -220,4 +219,5 @@ def test_race_is_planned_for_the_objective() -> None:
     for objective in ("throughput", "size", "memory"):
         race = load("digits-small-cnn", (f"select.objective={objective}",)).race
         assert (race.batch_sizes, race.early_stopping) == ((1, 8), False)
-    assert not BenchmarkConfig(early_stopping=False).with_selection("latency", 1).early_stopping
+    assert not load("digits-small-cnn", ("select.tie_tolerance=0.05",)).race.early_stopping
+    assert not load("digits-small-cnn", ("benchmark.early_stopping=false",)).race.early_stopping

@@ -25,7 +25,8 @@ from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.race.contender import Plan
 from gauntlet.race.session_options import describe_sessions
 from gauntlet.race.target_examiner import ModelOnTarget
-from gauntlet.reporting.text_format import milliseconds, number, percent, printable, speedup
+from gauntlet.reporting import timeline
+from gauntlet.reporting.text_format import milliseconds, number, percent, printable
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.targets import Target, by_name, default_targets, trusting, with_options
@@ -245,7 +246,7 @@ def _verdict(row: BenchmarkRow) -> str:
     """Return the verdict against the reference, in words that need no color."""
     if row.verdict == "reference":
         return "reference"
-    gain = escape(speedup(row.speedup, row.speedup_low, row.speedup_high))
+    gain = escape(timeline.speedup_of(row))
     if row.stopped_after_round is not None:
         return f"[red]{gain}\ndropped after round {row.stopped_after_round}[/]"
     if row.verdict == "not resolved":

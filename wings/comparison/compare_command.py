@@ -10,7 +10,8 @@ from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
-from gauntlet.reporting.text_format import MISSING, fixed, milliseconds, percent, size, speedup
+from gauntlet.reporting import timeline
+from gauntlet.reporting.text_format import MISSING, fixed, milliseconds, percent, size
 from wings.comparison.library.run_comparison import Difference, RunComparison, RunSummary, compare_runs
 
 SHOWN = 20
@@ -76,4 +77,4 @@ def _cells(side: RunSummary) -> Iterator[tuple[str, str]]:
     yield "size", size(side.size_bytes)
     for row in side.benchmark:
         yield f"latency, batch {row.batch}", milliseconds(row.median_ms)
-        yield f"speed-up, batch {row.batch}", speedup(row.speedup, row.speedup_low, row.speedup_high)
+        yield f"speed-up, batch {row.batch}", timeline.speedup_of(row)

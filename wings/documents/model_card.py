@@ -134,7 +134,7 @@ def _speed(contract: Contract, report: RunReport) -> Iterator[Row]:
 
 
 def _speedup(row: BenchmarkRow) -> tuple[str, str]:
-    return f"{row.speedup:.2f}x", f"{row.speedup_low:.2f} to {row.speedup_high:.2f}"
+    return f"{row.mark}{row.speedup:.2f}x", f"{row.speedup_low:.2f} to {row.speedup_high:.2f}"
 
 
 def _facts(report: RunReport, stage: str, candidate: str | None = None) -> dict[str, Any]:

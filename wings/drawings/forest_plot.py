@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
+from gauntlet.reporting import timeline
 from gauntlet.reporting.drawing import INK, LINE, MARKERS, MUTED, NARROW_PX, PAPER, SERIES, embed, short, themed
-from gauntlet.reporting.text_format import milliseconds, speedup
+from gauntlet.reporting.text_format import milliseconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,5 +112,5 @@ def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
 
 def _words(row: BenchmarkRow) -> str:
     stop = f"dropped after round {row.stopped_after_round} ({row.stopped_as} than {row.stopped_for})"
-    measured = speedup(row.speedup, row.speedup_low, row.speedup_high)
+    measured = timeline.speedup_of(row)
     return f"{measured}, {stop if row.stopped_as else row.verdict}, median {milliseconds(row.median_ms)}"

@@ -275,6 +275,17 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
     assert by_target["ort-cpu-1t"].witness_speedup is not None
 
 
+def test_disturbed_race_proves_no_session_better_than_the_default_one(race, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setenv("SCALE", "0.3")
+    monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
+    facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)
+    chosen = choose(SelectConfig(), facts)[0]
+    assert (chosen.winner, chosen.target) == ("b", "ort-cpu")
+    assert {row.target for row in facts.result("b").rows} == {"ort-cpu", "ort-cpu-1t"}
+    assert facts.first_results()[0].startswith("b     ~")
+
+
 def test_winner_in_one_thread_is_confirmed_in_one_thread() -> None:
     first = BenchmarkConfig(threads=2)
     again = first.alone("ort-cpu-1t", 16)

@@ -156,6 +156,17 @@ def test_race_warns_when_a_target_cannot_run_here(race, tmp_path, monkeypatch: p
             {"targets": ["ort-cpu", "torch-eager"], "deploy_targets": ["torch-eager"]},
             "torch-eager does not run ONNX files",
         ),
+        (
+            {
+                "targets": ["ort-cpu", {"kind": "openvino", "properties": {"CACHE_DIR": "c"}}],
+                "deploy_targets": ["openvino-f32-CACHE_DIR=c"],
+            },
+            "openvino-f32-CACHE_DIR=c sets properties.CACHE_DIR, which a bundle may not have; remove either",
+        ),
+        (
+            {"targets": ["ort-cpu", {"kind": "openvino", "env": "/mine"}], "deploy_targets": ["openvino-f32-mine"]},
+            "openvino-f32-mine sets env, which a bundle may not have",
+        ),
     ],
 )
 def test_shipping_is_refused_when_it_makes_no_sense(settings: dict[str, object], message: str) -> None:

@@ -103,6 +103,26 @@ def test_first_wins_of_those_with_the_same_values_but_for_the_order_of_sums(choo
     assert choose(candidates, fidelities=noise(normalized=60.0, repaired=61.0)).facts.winner == "repaired"
 
 
+def test_smallest_wins_of_those_with_the_same_values(choose: Choose) -> None:
+    candidates: dict[str, Interval] = {"first": (2.0, 2.3, 2.6), "small": (2.0, 2.28, 2.6), "noted": (2.0, 2.28, 2.6)}
+    fidelities, sizes = noise(first=91.0, small=90.0, noted=92.0), {"first": 2000, "small": 1005, "noted": 1000}
+    assert choose(candidates, fidelities=fidelities, sizes=sizes).facts.winner == "small"
+    assert choose(candidates, fidelities=fidelities, sizes=sizes | {"first": 1010}).facts.winner == "first"
+
+
+def test_wall_clock_of_a_disturbed_race_proves_no_candidate_slower(choose: Choose) -> None:
+    """Short calls fit between the interruptions of others, so they look faster than they are."""
+    fast, exact = row(1, (3.8, 6.8, 7.0)), row(1, (2.9, 3.2, 3.6))
+    fidelities = noise(fast=11.0, exact=18.0)
+    assert choose({"fast": (fast,), "exact": (exact,)}, fidelities=fidelities).facts.winner == "fast"
+    witnessed = fast.with_witness(row(1, (3.3, 3.5, 3.6)))
+    facts = choose({"fast": (witnessed,), "exact": (exact,)}, fidelities=fidelities).facts
+    assert facts.winner == "exact"
+    assert facts.decision("fast").reason == "~3.50x [3.30, 7.00] at batch 1"
+    apart = fast.with_witness(row(1, (3.75, 3.8, 3.9)))
+    assert choose({"fast": (apart,), "exact": (exact,)}, fidelities=fidelities).facts.winner == "fast"
+
+
 def test_select_counts_no_more_exactness_than_the_target_has(choose: Choose) -> None:
     candidates: dict[str, Interval] = {"int8": (3.5, 3.7, 3.9), "fine": (3.5, 3.7, 3.9)}
     fidelities = noise(int8=38.0, fine=120.0)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from matmul_chains import chain
-from synthetic_races import Interval, Outcome, synthetic_race
+from synthetic_races import Interval, Outcome, row, synthetic_race
 
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.run_report import CandidateEntry
@@ -48,6 +48,15 @@ def test_reason_leaves_out_a_normalized_file_that_is_no_faster(confirmed: Confir
     [raced] = confirmed(models, "cheap", normalized="normalized").facts.confirmations
     row = raced.race.result("normalized").rows[0]
     assert (raced.over_normalized is None) == (row.verdict == "not resolved")
+
+
+def test_speed_over_the_normalized_file_covers_what_witnesses_say() -> None:
+    rows = {name: row(1, interval) for name, interval in (("int8", (4.0, 8.0, 9.0)), ("normalized", (1.8, 2.0, 2.2)))}
+    for witness, expected in ((None, "4.00x ["), ((3.0, 3.2, 3.3), "1.60x [1.36, 5.00]")):
+        own = rows["int8"] if witness is None else rows["int8"].with_witness(row(1, witness))
+        race = synthetic_race({"int8": (own,), "normalized": (rows["normalized"],)})
+        choice = Choice(candidate="int8", target="t", session=None, note="")
+        assert str(judge(race, SelectConfig(), choice, 1).over_normalized).startswith(expected)
 
 
 NEVER = 1000.0
