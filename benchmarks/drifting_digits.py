@@ -6,7 +6,7 @@ with replacement, so an undisturbed stream has exactly the distribution of its r
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -131,9 +131,16 @@ def independent(random: np.random.Generator, count: int) -> Places:
     return random.integers(0, len(population().truth), count)
 
 
-def autoregressive(random: np.random.Generator, count: int) -> Places:
-    """Draw images whose brightness is like that of the one before, with a coefficient of 0.6."""
-    return _places("brightness", ndtr(lfilter([0.8], [1.0, -0.6], random.normal(size=count))))
+def autoregressive(random: np.random.Generator, count: int, coefficient: float) -> Places:
+    """Draw images whose brightness is like that of the one before."""
+    noise = random.normal(0, np.sqrt(1 - coefficient**2), count)
+    return _places("brightness", ndtr(lfilter([1.0], [1.0, -coefficient], noise)))
+
+
+def groups(random: np.random.Generator, count: int) -> Places:
+    """Draw images whose brightness has a correlation of 0.3 among eight in a row."""
+    shared = np.repeat(random.normal(size=-(-count // 8)), 8)[:count]
+    return _places("brightness", ndtr(np.sqrt(0.3) * shared + np.sqrt(0.7) * random.normal(size=count)))
 
 
 def bursts(random: np.random.Generator, count: int) -> Places:
@@ -150,7 +157,9 @@ def daily(random: np.random.Generator, count: int) -> Places:
 
 DRAWS: Mapping[str, Draws] = {
     "independent": independent,
-    "autoregressive, coefficient 0.6": autoregressive,
+    "autoregressive, coefficient 0.3": partial(autoregressive, coefficient=0.3),
+    "autoregressive, coefficient 0.6": partial(autoregressive, coefficient=0.6),
+    "groups of eight, correlation 0.3": groups,
     "four of one class in a row": bursts,
     "daily cycle of half a deviation": daily,
 }

@@ -1,15 +1,12 @@
-"""Quantize an ONNX model by another tool, as its guide shows it, in that tool's environment, for peers and exactness.
+"""Quantize an ONNX model by another tool, as its guide shows it, in that tool's environment, for exactness.
 
     python peer_quantizers.py TOOL MODEL.onnx INPUTS.npz OUT
 
 INPUTS has one array, of the model's first input; each of its rows is one calibration sample.
 """
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,33 +54,6 @@ def aimet(model: str, samples: SAMPLES, out: str) -> None:
     onnx.save(sim.to_onnx_qdq(), out)
 
 
-def olive(model: str, samples: SAMPLES, out: str) -> None:
-    """Save the file of Olive's two usual passes with their defaults."""
-    from olive.data.registry import Registry
-    from olive.workflows import run
-
-    @Registry.register_dataset()
-    def images(**_: object) -> list[tuple[dict[str, np.ndarray], int]]:
-        """Return a feed without its batch, and a label, for each sample."""
-        return [({name: value[0] for name, value in sample.items()}, 0) for sample in samples]
-
-    with tempfile.TemporaryDirectory() as folder:
-        run(
-            {
-                "input_model": {"type": "ONNXModel", "model_path": model},
-                "data_configs": [{"name": "calibration", "load_dataset_config": {"type": "images"}}],
-                "passes": {
-                    "peephole": {"type": "OnnxPeepholeOptimizer"},
-                    "quantization": {"type": "OnnxStaticQuantization", "data_config": "calibration"},
-                },
-                "cache_dir": f"{folder}/cache",
-                "output_dir": f"{folder}/out",
-                "log_severity_level": 2,
-            }
-        )
-        shutil.copy(next(Path(folder, "out").rglob("*.onnx")), out)
-
-
 class Reader:
     """Gives one sample after the other, as ONNX Runtime's readers do."""
 
@@ -95,7 +65,7 @@ class Reader:
         return next(self._rest, None)
 
 
-TOOLS = {"nncf": nncf, "nncf-full": nncf_full, "quark": quark, "aimet": aimet, "olive": olive}
+TOOLS = {"nncf": nncf, "nncf-full": nncf_full, "quark": quark, "aimet": aimet}
 
 
 def main(tool: str, model: str, inputs: str, out: str) -> None:

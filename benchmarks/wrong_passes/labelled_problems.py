@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from digit_images import DIGITS, TRAINED_ON, Samples, by_step, digits, digits_in_rows, in_square, noisy
-from small_networks import HIDDEN, convolutional, decoded, line_reader, perceptron, recurrent
+from labelled_networks import HIDDEN, convolutional, decoded, line_reader, perceptron, recurrent
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
