@@ -62,8 +62,16 @@ class Home:
         return [f for f in self.run_folders()[::-1] if (f / "report.json").exists() and f.name.startswith(run)]
 
     def finished_run(self, run: str | None = None) -> Path | None:
-        """Return the folder of the newest run that has a report and whose id starts with `run`."""
-        return next(iter(self.finished_runs(run or "")), None)
+        """Return the folder of the run that has a report and whose id starts with `run`; without it, the newest.
+
+        Raises:
+            ConfigError: when several start with it.
+        """
+        folders = self.finished_runs(run or "")
+        if run and len(folders) > 1:
+            some = ", ".join(folder.name for folder in folders[:MAX_NAMED])
+            raise ConfigError(f"{run}: {len(folders)} runs start with it: {some}. Fix: write more of the id")
+        return next(iter(folders), None)
 
     def require_run(self, run: str | None = None) -> Path:
         """Return the folder of `finished_run`; `ConfigError` when there is none."""

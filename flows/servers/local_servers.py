@@ -24,6 +24,8 @@ from flows.servers.ports import HOST, Port
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError
 
+MLFLOW_NOTE = "mlflow-server.json"
+"""In a home: the process of its MLflow server."""
 OWN_MODULE = ("-P", "-m")
 """Python's options that run a module, and import none from the working directory: a user's `flows.py` may be there."""
 PREFECT_PORT = 4200
@@ -157,10 +159,14 @@ def _note(file: Path, process: psutil.Process, url: str) -> None:
     write_atomically(file, json.dumps({"pid": process.pid, "created": process.create_time(), "url": url}))
 
 
+def shares_mlflow(home: Home) -> bool:
+    """Tell whether this home's MLflow server runs, which other homes may use."""
+    return recorded_process(home, home.root / MLFLOW_NOTE) is not None
+
+
 def runs_mlflow(home: Home, address: str) -> bool:
     """Tell whether the server at an address is this home's MLflow; only it is given the home's password."""
-    file = home.root / "mlflow-server.json"
-    return recorded_process(home, file) is not None and json.loads(file.read_text())["url"] == address
+    return shares_mlflow(home) and json.loads((home.root / MLFLOW_NOTE).read_text())["url"] == address
 
 
 def recorded_process(home: Home, file: Path | None = None) -> psutil.Process | None:
@@ -189,7 +195,7 @@ def start_mlflow(home: Home, port: Port, *, asks: bool = False) -> psutil.Popen:
     with locked(home.locks / "mlflow-experiment"):
         copy_template("mlflow", home.mlflow_db)
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
-    _note(home.root / "mlflow-server.json", process, port.address)
+    _note(home.root / MLFLOW_NOTE, process, port.address)
     wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")
     return process
 

@@ -25,7 +25,7 @@ from flows.tracking.metric_names import (
     stage_metrics,
 )
 from flows.tracking.sender import PARENT, Sender
-from flows.tracking.server import tracking_server
+from flows.tracking.server import own_store, tracking_server
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import without_password
 from gauntlet.core.facts import Facts
@@ -71,7 +71,7 @@ class TrackingEvents:
         tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
         if runtime.deployment.name:
             tags["prefect.deployment"] = str(runtime.deployment.name)
-        own = self.uri == self.home.mlflow_uri  # then without an address, so that the home can be moved
+        own = own_store(self.home, self.uri) == self.home.mlflow_uri  # without an address: the home can be moved
         where = {"uri": "" if own else without_password(self.uri), "experiment": self.experiment}
         self.journal.append("start", run=PARENT, name=run_id, pid=os.getpid(), **where, tags=tags)
         self.journal.append("params", run=PARENT, params=flatten(self.config.model_dump(mode="json")))

@@ -49,9 +49,14 @@ def with_password(home: Home, uri: str) -> str:
     return known if without_password(known) == uri else uri
 
 
+def own_store(home: Home, uri: str) -> str:
+    """Return the home's own store for the address of its own server, which has another one tomorrow; others stay."""
+    return home.mlflow_uri if runs_mlflow(home, uri) else uri
+
+
 def recorded_uri(home: Home, start: dict[str, Any]) -> str:
     """Return the address of the server that a run was recorded on, by the first event of its journal."""
-    return with_password(home, start["uri"]) if start["uri"] else home.mlflow_uri
+    return with_password(home, own_store(home, start["uri"])) if start["uri"] else home.mlflow_uri
 
 
 def prepare_local_store(home: Home, config: "PipelineConfig") -> None:

@@ -196,7 +196,8 @@ def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
     try:
         return kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # pydantic's and Unicode's errors are ValueErrors
-        raise DamagedBundle(f"{path}: {name} cannot be read: {one_line(error)}") from error
+        why = error.strerror if isinstance(error, OSError) else "damaged, or of another release"
+        raise DamagedBundle(f"{path}: {name} cannot be read: {why}. Fix: copy it again") from error
 
 
 def _files(folder: Path) -> dict[str, Path]:

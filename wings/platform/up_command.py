@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
 
 import psutil
 from rich.console import Console
@@ -17,6 +18,7 @@ from flows.record.home import Home
 from flows.record.locks import is_locked
 from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
 from flows.servers.password import password_hint, prefect_variables
+from flows.servers.ports import Port
 from gauntlet.core.errors import ConfigError, StageError, is_checkout
 from gauntlet.core.frozen import JsonObject
 from wings.platform.local_platform import PlatformSettings, deploy_again, platform_wings
@@ -31,6 +33,7 @@ from wings.platform.supervisor import (
 )
 
 READY_TIMEOUT_S = 600.0
+PORTS = {"prefect": 4200, "mlflow": 5000}
 LOGS = {"prefect": "prefect/server.log", "mlflow": "mlflow-server.log"}  # below the home; others are in `platform/`
 NO_MODEL = "         there is no model yet: it serves the first one that comes"
 
@@ -49,6 +52,7 @@ def start_platform(options: argparse.Namespace) -> int:
     if not is_checkout():
         raise ConfigError("`up` starts the deployments of a checkout. Fix: clone the project, and call make demo there")
     settings, runs, supervisor = _settings(options), _supervised(home), None
+    _require_ports(options, read_state(home) if runs else None)
     if runs:
         _require_same(home, settings)
     else:
@@ -117,7 +121,21 @@ def _settings(options: argparse.Namespace) -> PlatformSettings:
     """Return the settings of the platform."""
     settings = ((name, wing.settings(options)) for name, wing in platform_wings().items())
     wings = {name: wing_settings for name, wing_settings in settings if wing_settings is not None}
-    return PlatformSettings(prefect_port=options.prefect_port, mlflow_port=options.mlflow_port, wings=wings)
+    ports = {f"{name}_port": getattr(options, f"{name}_port") or usual for name, usual in PORTS.items()}
+    return PlatformSettings(**ports, wings=wings)
+
+
+def _require_ports(options: argparse.Namespace, state: PlatformState | None) -> None:
+    """Raise `ConfigError` where a port that was asked for is another program's, or what runs has another one."""
+    known = {part.name: part.address for part in state.parts} if state else {}
+    for name in PORTS:
+        if (asked := getattr(options, f"{name}_port")) is None:
+            continue
+        option = f"--{name}-port {asked}"
+        if name in known and urlsplit(known[name]).port != asked:
+            raise ConfigError(f"{option}: it runs on {known[name]} already. Fix: gauntlet down, and up again")
+        if name not in known and Port.take(asked).number != asked:
+            raise ConfigError(f"{option}: another program has this port. Fix: name another one, or none")
 
 
 def _require_same(home: Home, settings: PlatformSettings) -> None:

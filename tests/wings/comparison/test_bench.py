@@ -230,6 +230,8 @@ def test_compare_prints_json_of_two_runs(
         folder = tmp_path / ".gauntlet" / "runs" / report.run_id
         folder.mkdir(parents=True)
         (folder / "report.json").write_text(report.model_dump_json())
+    assert main(["compare", "run", "run-2"]) == 2
+    assert "run: 2 runs start with it: run-2, run-1. Fix: write more of the id" in capsys.readouterr().err
     assert main(["compare", "run-1", "run-2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["second"]["run_id"] == "run-2"
 

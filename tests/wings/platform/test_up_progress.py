@@ -2,6 +2,7 @@
 
 import io
 import os
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.console import Console
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.password import CLIENT
+from flows.servers.ports import HOST
 from gauntlet.core.errors import StageError
 from wings.platform.supervisor import PartState, PlatformState, state_file, supervisor_lock
 from wings.platform.up_command import _wait_until_ready
@@ -48,6 +50,18 @@ def test_up_beside_what_runs_changes_who_is_told(tmp_path: Path, prefect_server:
         done = command(tmp_path, "up", **environment)
     assert done.returncode == 3
     assert "exit code 2: GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'" in done.stderr
+
+
+def test_port_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        number = other.getsockname()[1]
+        done = command(tmp_path, "up", "--mlflow-port", str(number), **HIDDEN)
+    assert done.returncode == 2
+    assert f"--mlflow-port {number}: another program has this port. Fix: name another one" in done.stderr
+    home = running(tmp_path, PartState(name="prefect", ready=True, address="http://127.0.0.1:4200"))
+    with locked(supervisor_lock(home)):
+        done = command(tmp_path, "up", "--prefect-port", "4999", **HIDDEN)
+    assert (done.returncode, "it runs on http://127.0.0.1:4200 already. Fix: gauntlet down" in done.stderr) == (2, True)
 
 
 def test_status_names_the_log_of_what_has_ended(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.tracking.server import URI_VARIABLE, with_password
+from flows.tracking.server import URI_VARIABLE, own_store, with_password
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from wings.lifecycle.library.promotion.ledger import ALIASES, Ledger, checked_name, registry_address
@@ -91,9 +91,8 @@ def _parts(address: str) -> re.Match[str]:
 def registry_of(home: Home, name: str) -> ModelRegistry:
     """Return a model's registry: where its ledger says, else where the environment says, else in the home."""
     known = registry_address(Ledger.of(home.root, name).entries())
-    if known is None:
-        return ModelRegistry(home, os.environ.get(URI_VARIABLE) or home.mlflow_uri, name)
-    return ModelRegistry(home, with_password(home, known) if known else home.mlflow_uri, name)
+    uri = os.environ.get(URI_VARIABLE) if known is None else known
+    return ModelRegistry(home, with_password(home, own_store(home, uri or home.mlflow_uri)), name)
 
 
 def bundle_folder(home: Home, registry: ModelRegistry, version: str, digest: str) -> Path:

@@ -17,6 +17,7 @@ from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
+from flows.servers.local_servers import shares_mlflow
 from flows.tracking.server import experiment_id, require_reachable, tracking_client, tracking_uri, upload_time
 from gauntlet.bundle.bundle import MANIFEST
 from gauntlet.core.errors import ConfigError, GateFailed, PipelineError, StageError, one_line, without_password
@@ -140,7 +141,7 @@ class ModelRegistry:
         free have written theirs (Fischer's algorithm; L. Lamport, "A fast mutual exclusion algorithm", 1987).
         """
         self.create()
-        if self.uri == self.home.mlflow_uri:  # a store of this home alone
+        if self.uri == self.home.mlflow_uri and not shares_mlflow(self.home):  # a store of this home alone
             yield
             return
         me = f"{gethostname()}:{self.home.root}"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.tracking.sender import PARENT, Sender
-from flows.tracking.server import URI_VARIABLE, recorded_uri
+from flows.tracking.server import URI_VARIABLE, own_store, recorded_uri
 from gauntlet.bundle.bundle import REPORT, Bundle
 from gauntlet.core.errors import ConfigError, StageError, without_password
 from gauntlet.core.run_report import RunReport
@@ -92,7 +92,7 @@ def find_origin(home: Home, source: str) -> Origin:
         place = home.store.path(artifact).resolve() if artifact else None
     known = home.runs / run_id
     if not (known / "journal.jsonl").exists():
-        return Origin(name, run_id, report, place, os.environ.get(URI_VARIABLE) or home.mlflow_uri)
+        return Origin(name, run_id, report, place, own_store(home, os.environ.get(URI_VARIABLE) or home.mlflow_uri))
     return Origin(name, run_id, report, place, *_record_in_mlflow(home, known))
 
 

@@ -11,6 +11,9 @@ from mlflow import MlflowClient
 
 from flows.cli.main import main
 from flows.record.home import Home
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import Port
+from flows.tracking.server import URI_VARIABLE
 from gauntlet.bundle.bundle import seal
 from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
@@ -49,6 +52,28 @@ def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> N
     assert (again.version, again.changed) == ("1", False)
     assert len(Ledger.of(home.root, "digits").entries()) == 2
     assert len(MlflowClient(home.mlflow_uri).search_model_versions("name = 'digits'")) == 1
+
+
+def test_own_server_and_own_store_are_one_registry(
+    home: Home, run, no_replay: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of `gauntlet up` record on the home's server, terminals in its store; tomorrow it has another port."""
+    port = Port.take()
+    process = start_mlflow(home, port)
+    try:
+        run("run-1", uri=port.address)
+        assert ask(home, "run-1").version == "1"
+        monkeypatch.setenv(URI_VARIABLE, port.address)
+        run("run-2", products=2)
+        assert ask(home, "run-2").version == "2"
+        bundle = make_bundle(home.root / "brought", run_id="brought", products=3)
+        assert ask(home, str(bundle.folder)).version == "3"
+    finally:
+        stop(process)
+    monkeypatch.delenv(URI_VARIABLE)
+    assert {entry.registry for entry in Ledger.of(home.root, "digits").entries()} == {""}
+    rollback(home, "digits", why="slow")
+    assert aliases(home)["champion"] == "2"
 
 
 def test_bundle_of_another_run_in_its_place_in_the_store_is_not_promoted(home: Home, run) -> None:
