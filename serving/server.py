@@ -26,7 +26,7 @@ from starlette.routing import Route, Router
 
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.raced_session import execution_provider
-from gauntlet.core.errors import ConfigError, GateFailed
+from gauntlet.core.errors import ConfigError, GateFailed, PipelineError
 from gauntlet.core.frozen import Frozen
 from serving.body import HeldBodies
 from serving.errors import LoadFailed, Refusal
@@ -75,7 +75,8 @@ def serve(
     `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
     Raises:
-        ConfigError: when the address, the files for TLS, the provider or the folder of the request log cannot be used.
+        ConfigError: when the address, the files for TLS, the provider or the folder of the request log cannot be used,
+            or a bundle cannot be opened.
         GateFailed: when a bundle cannot be served.
     """
     inherited = None if config.fd is None else _inherited(config.fd)
@@ -91,7 +92,7 @@ def serve(
     try:
         models = [repository.start(source, name) for source in sources]
     except LoadFailed as error:
-        raise GateFailed(str(error)) from error
+        raise error.__cause__ if isinstance(error.__cause__, PipelineError) else GateFailed(str(error)) from error
     if awaited is not None and name is not None:
         repository.expect(awaited, name)
     request_log = RequestLog(config.request_log, repository.metrics.count_logged) if config.request_log else None

@@ -68,6 +68,7 @@ class Home:
             ConfigError: when several start with it.
         """
         folders = self.finished_runs(run or "")
+        folders = [folder for folder in folders if folder.name == run] or folders
         if run and len(folders) > 1:
             some = ", ".join(folder.name for folder in folders[:MAX_NAMED])
             raise ConfigError(f"{run}: {len(folders)} runs start with it: {some}. Fix: write more of the id")

@@ -98,8 +98,10 @@ FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
 def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_asked(tmp_path: Path) -> None:
     bundle, keys = brightness_bundle(tmp_path / "b"), {TRUSTED_KEYS: str(make_keys(tmp_path)[1])}
     unsigned = "no signature by a key of", command(tmp_path, "serve", str(bundle), **keys)
-    for told, done in (unsigned, (damaged(bundle), command(tmp_path, "serve", str(bundle)))):
-        assert done.returncode == 1
+    broken = damaged(bundle), command(tmp_path, "serve", str(bundle))
+    missing = no_bundle(bundle), command(tmp_path, "serve", str(bundle))
+    for (told, done), code in ((unsigned, 1), (broken, 1), (missing, 2)):
+        assert done.returncode == code
         [line] = done.stderr.splitlines()
         assert line.startswith("gauntlet: ")
         assert told in line

@@ -151,7 +151,7 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
 
 def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home, tmp_path: Path) -> None:
     done = command(tmp_path, "serve", ALIAS, "--port", "0", GAUNTLET_HOME=str(home.root))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "no such version" in done.stderr
     assert "gauntlet promote RUN --name digits" in done.stderr
 
