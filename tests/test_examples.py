@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import nbformat
 import needs
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 from harness import SHORT, latest_report, sets
 from small_images import write_pictures
@@ -47,13 +49,13 @@ def test_notebook_runs_to_a_winner(path: Path, tmp_path: Path, monkeypatch: pyte
 PROJECT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/bring-a-model.md", "docs/explanation/measurement.md")
 PAGES += ("docs/how-to/use-the-winner.md", "docs/wings/lifecycle.md", "docs/how-to/run-every-night.md")
+QUICK = (*SHORT, "optimize=[]")
 FURTHER_WORDS = {
-    "gauntlet run digits.onnx": " ".join(
-        f"'{word}'" for word in sets(*SHORT, "optimize=[]", "quantize=[{kind: static}]")
+    "gauntlet run digits.onnx": shlex.join(sets(*QUICK, "quantize=[{kind: static}]")),
+    **dict.fromkeys(
+        (f"gauntlet run {file}" for file in ("iris.skops", "network.keras", "model.pt2")),
+        shlex.join(sets(*QUICK, "quantize=[]")),
     ),
-    "gauntlet run iris.skops": "--dry-run",
-    "gauntlet run network.keras": "--dry-run",
-    "gauntlet run model.pt2": "--dry-run",
 }
 """Behind these lines, to keep them short."""
 NOT_RUN = {
@@ -112,13 +114,14 @@ def test_commands_for_files_of_frameworks_run_as_the_page_shows_them(tmp_path: P
     needs.every_wing()
     size, rng = framework_models.SIZE, np.random.default_rng(0)
     framework_models.estimator(tmp_path).path.rename(tmp_path / "iris.skops")
-    rows = [",".join(f"column_{i}" for i in range(6)), *(",".join(map(str, row)) for row in rng.random((30, 6)))]
-    (tmp_path / "iris.csv").write_text("\n".join(rows))
+    labels = np.arange(90) % framework_models.CLASSES
+    table = pd.DataFrame(rng.standard_normal((90, 6)) + labels[:, None]).add_prefix("column_")
+    table.assign(target=labels).to_csv(tmp_path / "iris.csv", index=False)
     framework_models.keras_file(tmp_path).path.rename(tmp_path / "network.keras")
-    np.save(tmp_path / "x.npy", rng.random((20, size, size, 3), np.float32))
+    np.save(tmp_path / "x.npy", rng.random((90, size, size, 3), np.float32))
     framework_models.exported_program(tmp_path).path.rename(tmp_path / "model.pt2")
-    batch = f"numpy.ones((20, 3, {size}, {size}), 'float32')"
-    (tmp_path / "loader.py").write_text(f"import numpy\n\n\ndef samples():\n    yield {batch}\n")
+    batches = f"numpy.random.default_rng(0).random((9, 10, 3, {size}, {size}), 'float32')"
+    (tmp_path / "loader.py").write_text(f"import numpy\n\n\ndef samples():\n    yield from {batches}\n")
     run_lines(PAGES[2], tmp_path, tmp_path / "home")
 
 
