@@ -1,10 +1,11 @@
-"""A few samples of each split, and what the check of a training says that has diverged."""
+"""A few samples of each split, what the check of a training says that has diverged, and one that is ended."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit, Dataset, require_labels
 from tasks.train.facts import TrainFacts
 
@@ -22,9 +23,31 @@ def few_samples(data: Dataset, sizes: Mapping[str, int], change: Change | None =
     return splits
 
 
+def not_finite(split: str, value: float = np.nan) -> Change:
+    """Return the change that puts the value into an image of the split."""
+
+    def change(name: str, inputs: np.ndarray) -> None:
+        if name == split:
+            inputs[7].flat[0] = value
+
+    return change
+
+
 def failing_loss(report: Report[TrainFacts]) -> float:
     (check,) = report.failures
     assert check.name == "train.loss"
     assert "lower train.learning_rate" in check.remedy
     assert report.artifacts == {}
     return check.value
+
+
+def ended_after(epoch: int, out: Workspace) -> Workspace:
+    """Return the same workspace of an owner who is ended as soon as that epoch is done."""
+
+    class Ended(Workspace):
+        def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
+            super().progress(done, total, unit, **metrics)
+            if (unit, done) == ("epoch", epoch):
+                raise KeyboardInterrupt
+
+    return Ended(out.store, out.folder)

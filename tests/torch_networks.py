@@ -24,14 +24,6 @@ SIGNATURE = Signature(
 )
 
 
-class Killed(Workspace):
-    """A workspace whose owner is ended after the first epoch."""
-
-    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        if unit == "epoch":
-            raise KeyboardInterrupt
-
-
 NETWORK = """
 import torch
 from torch import nn

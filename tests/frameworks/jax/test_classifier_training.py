@@ -3,12 +3,11 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from few_samples import failing_loss, few_samples
+from few_samples import ended_after, failing_loss, few_samples, not_finite
 
 from frameworks.jax import network as flax_network
 from frameworks.jax.classifier_training import FlaxTraining
@@ -73,38 +72,10 @@ def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, works
 
 
 def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
-    def damage(name: str, inputs: np.ndarray) -> None:
-        if name == "train":
-            inputs[7, 3, 3, 0] = np.nan
-
-    report = fit(few_samples(digits, SIZES, damage))
+    report = fit(few_samples(digits, SIZES, not_finite("train")))
     assert np.isnan(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training samples"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
-
-
-class Stopped(Exception):  # noqa: N818 - not an error
-    """Somebody pulled the plug."""
-
-
-@contextmanager
-def stopped_after(epoch: int) -> Iterator[None]:
-    """Raise as soon as that epoch was reported."""
-
-    class Stop(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.unit == "epoch" and record.done == epoch:
-                raise Stopped
-
-    log, handler = logging.getLogger("gauntlet.progress"), Stop()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
@@ -112,8 +83,8 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
 ) -> None:
     out, whole = workspace(), fit()
     for epoch in (1, 2):
-        with stopped_after(epoch), pytest.raises(Stopped):
-            fit(out=out)
+        with pytest.raises(KeyboardInterrupt):
+            fit(out=ended_after(epoch, out))
         (out.folder / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
     caplog.clear()
     with caplog.at_level(logging.INFO, "gauntlet.progress"):

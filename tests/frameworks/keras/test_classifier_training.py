@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_samples import failing_loss, few_samples
+from few_samples import ended_after, failing_loss, few_samples, not_finite
 from pydantic import ValidationError
 
 from frameworks.keras import files, training_loop
@@ -102,22 +102,10 @@ def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(
 
 
 def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, digits: dict[str, Dataset]) -> None:
-    def damage(name: str, inputs: np.ndarray) -> None:
-        if name == "train":
-            inputs[7, 3, 3, 0] = np.nan
-
-    report = fit(few_samples(digits["NHWC"], SIZES, damage))
+    report = fit(few_samples(digits["NHWC"], SIZES, not_finite("train")))
     assert not np.isfinite(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training samples"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
-
-
-class Stopped(Workspace):
-    """A workspace whose owner is ended after the second epoch."""
-
-    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        if (unit, done) == ("epoch", 2):
-            raise KeyboardInterrupt
 
 
 @pytest.mark.nightly
@@ -126,7 +114,7 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_it_was_stopped(
 ) -> None:
     config, out = {"epochs": 4, "patience": 60}, workspace()
     with pytest.raises(KeyboardInterrupt):
-        fit(out=Stopped(out.store, out.folder), **config)
+        fit(out=ended_after(2, out), **config)
     (out.folder / "best-0060.weights.h5").write_bytes(b"half a file, as a kill may leave it")
     with caplog.at_level(logging.INFO, "gauntlet.progress"):
         report = fit(out=out, **config)

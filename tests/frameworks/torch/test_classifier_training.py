@@ -6,8 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from few_samples import failing_loss
-from torch_networks import Killed
+from few_samples import ended_after, failing_loss, not_finite
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.classifier_training import TorchTraining
@@ -78,22 +77,14 @@ def test_train_saves_what_the_network_answers_when_it_ends(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, small: Small, value: float) -> None:
-    def damage(name: str, inputs: np.ndarray) -> None:
-        if name == "train":
-            inputs[7, 0, 3, 3] = value
-
-    report = fit(small(damage))
+    report = fit(small(not_finite("train", value)))
     assert not np.isfinite(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training samples"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
 
 
 def test_train_fails_its_check_when_only_validation_images_are_not_finite(fit: Fit, small: Small) -> None:
-    def damage(name: str, inputs: np.ndarray) -> None:
-        if name == "validation":
-            inputs[7] = np.nan
-
-    report = fit(small(damage), patience=2)
+    report = fit(small(not_finite("validation")), patience=2)
     assert np.isnan(failing_loss(report))
     assert report.failures[0].detail == "epoch 2, validation samples"
     assert report.facts.best_epoch == 0
@@ -173,15 +164,18 @@ def test_train_takes_pictures_with_channels_last_when_the_data_has_them(
 
 @pytest.mark.slow
 def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_layers(
-    fit: Fit, workspace: Callable[..., Workspace]
+    fit: Fit, workspace: Callable[..., Workspace], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = {"architecture": "mnasnet0_5", "epochs": 2, "augment": {"flip": True}}  # it has dropout
     split, out = ArraySplit({"input": np.random.default_rng(0).random((24, 3, 8, 8))}, np.arange(24) % 10), workspace()
     splits = {name: out.store_file(split.save(out.folder, name)) for name in ("train", "validation", "test")}
     whole, half = fit(splits, **config), workspace()
     with pytest.raises(KeyboardInterrupt):
-        fit(splits, Killed(half.store, half.folder), **config)
-    assert fit(splits, half, **config).artifacts == whole.artifacts
+        fit(splits, ended_after(1, half), **config)
+    (half.folder / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
+    with caplog.at_level(logging.INFO, "gauntlet.progress"):
+        assert fit(splits, half, **config).artifacts == whole.artifacts
+    assert [r.done for r in caplog.records if getattr(r, "unit", "") == "epoch"] == [2]  # the first is not done again
     assert fit(splits, **config | {"seed": 1}).artifacts["model"] != whole.artifacts["model"]
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from few_samples import ended_after
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_networks import SIGNATURE, Killed, write_network
+from torch_networks import SIGNATURE, write_network
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -145,7 +146,7 @@ def test_pruning_goes_on_and_ends_at_the_same_weights_when_it_was_interrupted(
 ) -> None:
     whole, half = pruned(**config), workspace(learned.store)
     with pytest.raises(KeyboardInterrupt):
-        pruned(Killed(half.store, half.folder), **config)
+        pruned(ended_after(1, half), **config)
     epochs: list[int] = []
 
     class Told(Workspace):
