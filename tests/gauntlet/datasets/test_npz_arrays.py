@@ -206,18 +206,28 @@ def test_arrays_fail_naming_the_file_when_the_header_of_an_array_is_damaged(writ
         read_npz_split(path)
 
 
-def test_arrays_fail_naming_the_files_when_only_some_have_labels(write: Write, tmp_path: Path) -> None:
-    write("calibration", inputs=GOOD)
-    with pytest.raises(StageError, match=r"\['calibration\.npz'\] have no 'labels', the other files do"):
-        config(tmp_path).load()
+DIFFERENT = r"the files' arrays differ in name, type or shape: .*'test\.npz': \{"
+NO_INPUT = r"test\.npz: 'inputs' is .*; expected numbers, booleans or strings"
 
 
-@pytest.mark.parametrize("arrays", [{"inputs": GOOD[:, :, :2]}, {"pictures": GOOD}, {"inputs": GOOD, "more": GOOD}])
-def test_arrays_fail_telling_all_shapes_when_one_split_has_others(
-    write: Write, tmp_path: Path, arrays: dict[str, np.ndarray]
+@pytest.mark.parametrize(
+    ("split", "arrays", "told"),
+    [
+        ("calibration", {"inputs": GOOD}, r"\['calibration\.npz'\] have no 'labels', the other files do"),
+        ("test", {"inputs": GOOD[:, :, :2], "labels": LABELS}, DIFFERENT),
+        ("test", {"pictures": GOOD, "labels": LABELS}, DIFFERENT),
+        ("test", {"inputs": GOOD, "more": GOOD, "labels": LABELS}, DIFFERENT),
+        ("test", {"inputs": np.array(["2020-01-01"] * 4, "M8[D]"), "labels": LABELS}, NO_INPUT),
+        ("test", {"inputs": np.array([b"ab"] * 4), "labels": LABELS}, NO_INPUT),
+        ("test", {"inputs": np.ones(4, complex), "labels": LABELS}, NO_INPUT),
+        ("val", {"inputs": GOOD, "labels": LABELS}, r"are splits, \['val\.npz'\] are not; expected one file per split"),
+    ],
+)
+def test_arrays_fail_naming_the_file_that_does_not_fit_the_others(
+    write: Write, tmp_path: Path, split: str, arrays: dict[str, np.ndarray], told: str
 ) -> None:
-    write("test", **arrays, labels=LABELS)
-    with pytest.raises(StageError, match=r"the files' arrays differ in name, type or shape: .*'test\.npz': \{"):
+    write(split, **arrays)
+    with pytest.raises(StageError, match=told):
         config(tmp_path).load()
 
 
@@ -228,20 +238,7 @@ def test_arrays_fail_naming_every_file_when_several_cannot_be_read(write: Write,
         config(tmp_path).load()
 
 
-@pytest.mark.parametrize("array", [np.array(["2020-01-01"] * 4, "M8[D]"), np.array([b"ab"] * 4), np.ones(4, complex)])
-def test_arrays_fail_naming_the_input_when_no_model_takes_its_type(
-    write: Write, tmp_path: Path, array: np.ndarray
-) -> None:
-    write("test", inputs=array, labels=LABELS)
-    with pytest.raises(StageError, match=r"test\.npz: 'inputs' is .*; expected numbers, booleans or strings"):
-        config(tmp_path).load()
-
-
-def test_arrays_fail_naming_the_file_when_it_is_no_split_beside_splits(write: Write, tmp_path: Path) -> None:
-    write("val", inputs=GOOD, labels=LABELS)
-    with pytest.raises(StageError, match=r"are splits, \['val\.npz'\] are not; expected one file per split"):
-        config(tmp_path).load()
-    (tmp_path / "val.npz").unlink()
+def test_splits_without_a_test_split_are_refused(write: Write, tmp_path: Path) -> None:
     (tmp_path / "test.npz").unlink()
     with pytest.raises(StageError, match=r"are splits, but there is no test\.npz"):
         config(tmp_path).load()

@@ -49,17 +49,19 @@ def test_evaluate_fails_on_accuracy_alone_when_many_predictions_are_wrong(score:
     assert failed(report) == ["min_accuracy"]
 
 
-def test_evaluate_fails_on_recall_alone_and_names_the_class_when_one_class_is_bad(score: Score) -> None:
-    report = score(TRUTH[:10] + [1] * 8 + [0] * 2 + TRUTH[20:], train_right=0.95)
-    assert failed(report) == ["min_recall"]
-    assert report.failures[0].value == pytest.approx(0.8)
-    assert "'dog', 10 samples" in report.failures[0].detail
-
-
-def test_evaluate_fails_on_precision_alone_and_names_the_class_that_is_predicted_too_often(score: Score) -> None:
-    report = score([0] * 10 + [1] * 10 + [1] * 3 + [2] * 17, 0.95, min_accuracy=0.9, min_precision=0.8)
-    assert failed(report) == ["min_precision"]
-    assert report.failures[0].value == pytest.approx(10 / 13)
+@pytest.mark.parametrize(
+    ("predictions", "limits", "check", "value"),
+    [
+        (TRUTH[:10] + [1] * 8 + [0] * 2 + TRUTH[20:], {}, "min_recall", 0.8),
+        (TRUTH[:20] + [1] * 3 + [2] * 17, {"min_accuracy": 0.9, "min_precision": 0.8}, "min_precision", 10 / 13),
+    ],
+)
+def test_evaluate_fails_on_one_class_alone_and_names_it(
+    score: Score, predictions: list[int], limits: dict[str, float], check: str, value: float
+) -> None:
+    report = score(predictions, 0.95, **limits)
+    assert failed(report) == [check]
+    assert report.failures[0].value == pytest.approx(value)
     assert "'dog', 10 samples" in report.failures[0].detail
 
 

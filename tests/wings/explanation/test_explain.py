@@ -160,14 +160,17 @@ def test_reason_is_the_processor_when_it_has_no_vnni(tmp_path: Path, reference: 
     assert "no_vnni" not in reasons(floats, reference, Processor("x86_64", frozenset({"avx2"})))
 
 
-def test_reason_is_unfused_qdq_when_nodes_between_stay_in_float(tmp_path: Path) -> None:
-    model = convolutions(WAVES)
-    found = reasons(
-        look(static(model, tmp_path / "u8.onnx", op_types_to_quantize=["Conv"])),
-        look(saved(model, tmp_path / "float.onnx")),
-    )
-    assert "unfused_qdq" in found
-    assert "Q/DQ nodes are not fused" in found["unfused_qdq"]
+@pytest.mark.parametrize(
+    ("model", "name", "text"),
+    [
+        (convolutions(WAVES), "unfused_qdq", "Q/DQ nodes are not fused"),  # nodes between stay in float
+        (softmaxes(), "little_arithmetic", ""),  # the time is elsewhere
+    ],
+    ids=["nodes between", "other nodes"],
+)
+def test_reason_is_in_what_stays_in_float(tmp_path: Path, model: onnx.ModelProto, name: str, text: str) -> None:
+    quantized = look(static(model, tmp_path / "u8.onnx", op_types_to_quantize=["Conv"]))
+    assert text in reasons(quantized, look(saved(model, tmp_path / "float.onnx")))[name]
 
 
 def test_reason_is_float_multiplications_when_large_layers_are_left_out(
@@ -184,21 +187,6 @@ def test_reason_is_layout_when_the_model_turns_its_tensors_around(tmp_path: Path
     found = reasons(look(saved(convolutions(TURNED_AROUND), tmp_path / "m.onnx")), reference)
     assert "layout" in found
     assert "CumSum nodes" in found["more_work"]
-
-
-def test_reason_is_more_work_when_a_pass_adds_nodes(tmp_path: Path, reference: ExecutionProfile) -> None:
-    found = reasons(look(saved(convolutions(WAVES), tmp_path / "m.onnx")), reference)
-    assert "more_work" in found
-    assert "Sin" in found["more_work"] or "Cos" in found["more_work"]
-
-
-def test_reason_is_little_arithmetic_when_the_time_is_elsewhere(tmp_path: Path) -> None:
-    model = softmaxes()
-    found = reasons(
-        look(static(model, tmp_path / "u8.onnx", op_types_to_quantize=["Conv"])),
-        look(saved(model, tmp_path / "m.onnx")),
-    )
-    assert "little_arithmetic" in found
 
 
 @pytest.mark.parametrize(("outside", "is_small"), [(0.9, True), (0.1, False)])
