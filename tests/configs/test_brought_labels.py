@@ -30,6 +30,7 @@ def network(path: Path, last: str, columns: int) -> Path:
     [
         ("logits", 4, CLASSES[:, None], "classification", CLASSES),
         ("logits", 4, CLASSES[:, None].astype(np.float32), "classification", CLASSES),
+        ("logits", 4, CLASSES * 1.0, "classification", CLASSES),
         ("logits", 4, np.array(list("abcd"))[CLASSES][:, None], "classification", CLASSES),
         ("probabilities", 4, ONE_HOT, "classification", CLASSES),
         ("logits", 4, ONE_HOT.astype(bool), "classification", CLASSES),
@@ -39,6 +40,7 @@ def network(path: Path, last: str, columns: int) -> Path:
         ("logits", 4, np.abs(ONE_HOT - 0.02), "regression", np.abs(ONE_HOT - 0.02)),
         ("logits", 4, VALUES, "regression", VALUES),
         ("logits", 4, CLASSES * 1000.0, "regression", CLASSES * 1000.0),
+        ("logits", 4, CLASSES / 2, "regression", CLASSES / 2),
         ("each", 1, BINARY, "classification", BINARY),
         ("logits", 1, BINARY[:, None], "classification", BINARY),
         ("logits", 1, CLASSES * 10, "regression", CLASSES * 10),

@@ -171,16 +171,6 @@ def test_levels_of_eight_bits_are_said_to_be_taken_as_they_are(tmp_path: Path, h
     assert ("image are taken as they are, from 0 to 255" in found.notes.get("scale", "")) == told
 
 
-def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
-    model = classifier(tmp_path / "m.onnx")
-    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 3 * 1.0)
-    _, config = inferred(model, tmp_path / "s.npz")
-    assert config.data.load().signature.task == "classification"
-    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) / 2)
-    _, config = inferred(model, tmp_path / "s.npz")
-    assert config.data.load().signature.task == "regression"
-
-
 def test_texts_are_classes_where_the_file_names_them(tmp_path: Path) -> None:
     model, samples = pretrained_models.text_labels(tmp_path)
     names = np.array(["owl", "cat"])[np.arange(60) % 2]

@@ -222,10 +222,12 @@ def test_number_of_copies_can_be_limited(load: Made, folder: Path) -> None:
         load(max_near_duplicates=0).raise_if_blocked()
 
 
-def test_equal_images_are_leaked_and_not_counted_again(load: Made, folder: Path) -> None:
-    Image.fromarray(photograph(0)).save(folder / "test" / "cat" / "same.png")
-    report = load()
-    assert [check.name for check in report.failures] == ["data.leaked_images"]
+def test_equal_images_are_leaked_named_and_not_counted_again(load: Made, folder: Path) -> None:
+    Image.fromarray(photograph(0)).save(folder / "test" / "dog" / "same.bmp")  # other bytes, same pixels
+    report = load(split_fractions={"validation": 0, "calibration": 0.1}, seed=2)
+    assert failed(report) == {"leaked_images": 1}
+    assert "train/cat/0.png" in report.failures[0].detail
+    assert "test/dog/same.bmp" in report.failures[0].detail
     assert check_of(report).value == 0
 
 

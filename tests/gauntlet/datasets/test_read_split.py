@@ -159,15 +159,6 @@ def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
     assert str(caught.value).startswith(str(root))
 
 
-def test_audit_names_both_files_when_the_same_picture_is_in_two_splits(pictures: Write, workspace: Make) -> None:
-    root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
-    Image.open(root / "train" / "cat" / "0003.png").save(root / "test" / "dog" / "copy.bmp")  # other bytes, same pixels
-    report = data(config(root, split_fractions={"validation": 0, "calibration": 0.1}, seed=2), workspace())
-    assert failed(report) == {"leaked_images": 1}
-    assert "train/cat/0003.png" in report.failures[0].detail
-    assert "test/dog/copy.bmp" in report.failures[0].detail
-
-
 def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pictures: Write, workspace: Make) -> None:
     root, out = pictures("cat", "dog"), workspace()
     split = read_split(out.path(data(config(root), out).artifacts["train"]))
