@@ -191,10 +191,7 @@ def test_request_decides_and_names_the_output() -> None:
         problem = of_model(model, samples, task=task)  # type: ignore[arg-type]
         assert (problem.task, problem.primary_output) == (task, "y")
     assert of_model(head("y = Softmax<axis = 1>(z)", "float[n,5] y"), samples, task="arrays").task == "arrays"
-
-
-def test_one_column_of_probabilities_is_a_classifier_where_labels_are_classes() -> None:
-    problem = of_model(head("y = Sigmoid(z)", "float[n,1] y", 1), {"x": floats(12)}, task="classification")
+    problem = of_model(head("y = Sigmoid(z)", "float[n,1] y", 1), samples, task="classification")  # of one column
     assert (problem.task, problem.primary_output) == ("classification", "y")
 
 
