@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from loaded_modules import modules_after
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -36,11 +37,6 @@ NOT_DECLARED = {
     "openvino": "it is in an environment of its own",
     "triton": "it comes with PyTorch where there is one",
 }
-
-
-def modules_after(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print(*{{name.split('.')[0] for name in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_imports_only_point_down() -> None:

@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_text
@@ -215,18 +216,20 @@ def test_request_id_is_kept_and_logged_without_the_payload(server: ServerProcess
     assert server.get("/v2", x_request_id="no spaces or {}").headers["x-request-id"] != "no spaces or {}"
 
 
+def predicted(server: ServerProcess, model: str, *files: bytes) -> list[dict[str, Any]]:
+    """Return the predictions of image files in one form."""
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+    form = b"".join(head + file + b"\r\n" for file in files) + b"--x--\r\n"
+    response = server.post(f"/v2/models/{model}/predict", form, content_type="multipart/form-data; boundary=x")
+    return list(response.json()["predictions"])
+
+
 def test_several_images_in_a_form_also_where_the_batch_is_fixed(
     server: ServerProcess, white_png: bytes, black_png: bytes
 ) -> None:
-    parts = [white_png, black_png, white_png, black_png, white_png]
-    form = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + part + b"\r\n"
-        for part in parts
-    )
     for model in ("brightness", "fixed"):
-        kind = "multipart/form-data; boundary=x"
-        found = server.post(f"/v2/models/{model}/predict", form + b"--x--\r\n", content_type=kind).json()
-        assert [p["top"][0]["label"] for p in found["predictions"]] == ["bright", "dark", "bright", "dark", "bright"]
+        found = predicted(server, model, white_png, black_png, white_png, black_png, white_png)
+        assert [each["top"][0]["label"] for each in found] == ["bright", "dark", "bright", "dark", "bright"]
 
 
 def test_detector_with_a_row_for_each_object_predicts_for_one_image_and_for_several(
@@ -241,12 +244,7 @@ def test_detector_with_a_row_for_each_object_predicts_for_one_image_and_for_seve
         p.model_dump(mode="json") for p in Predictor(Bundle.open(bundles["suppressed"]), threads=1).predict(files)
     ]
     assert len({len(prediction["boxes"]) for prediction in wanted}) > 1
-    form = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + file.read_bytes() + b"\r\n"
-        for file in files
-    )
-    kind = "multipart/form-data; boundary=x"
-    several = server.post("/v2/models/suppressed/predict", form + b"--x--\r\n", content_type=kind).json()["predictions"]
+    several = predicted(server, "suppressed", *(file.read_bytes() for file in files))
     alone = server.post("/v2/models/suppressed/predict", files[0].read_bytes()).json()["predictions"]
     assert [len(found["boxes"]) for found in several] == [len(prediction["boxes"]) for prediction in wanted]
     assert len(alone[0]["boxes"]) == len(wanted[0]["boxes"])

@@ -14,6 +14,7 @@ import jsonschema
 import onnx
 import pytest
 from harness import QUICK, called, command, sets
+from loaded_modules import modules_after
 
 from flows.cli.commands import GROUPS
 from flows.cli.options import parser
@@ -24,9 +25,7 @@ HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys, flows.cli.main as cli; cli.parser().format_help(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(HEAVY) & set(loaded)
+    assert not set(HEAVY) & modules_after("import flows.cli.main as cli; cli.parser().format_help()")
 
 
 @pytest.mark.slow
@@ -40,21 +39,12 @@ def test_imports_of_a_command_are_not_searched_for_garbage_again_and_again() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["flows.cli.run", "flows.cli.runs"])
 def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_known(module: str) -> None:
-    code = f"import sys, {module}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "prefect" not in loaded
+    assert "prefect" not in modules_after(f"import {module}")
 
 
 def test_list_of_runs_imports_no_stage(tmp_path: Path) -> None:
-    code = "import sys, flows.cli.main as cli; cli.main(['runs']); print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"GAUNTLET_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert not {"tasks", "configs.schema", "numpy", "mlflow"} & set(loaded)
+    loaded = modules_after("import flows.cli.main as cli; cli.main(['runs'])", GAUNTLET_HOME=str(tmp_path))
+    assert not {"tasks", "configs.schema", "numpy", "mlflow"} & loaded
 
 
 def test_command_and_option_of_another_package_are_used(tmp_path: Path) -> None:

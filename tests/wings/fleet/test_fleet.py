@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import psutil
 import pytest
 import reported_runs
 from harness import GAUNTLET, SHORT, journal, sets, until
+from loaded_modules import modules_after
 from rich.console import Console
 
 from flows.record.home import Home
@@ -188,6 +188,4 @@ def test_model_whose_process_is_killed_broke_and_the_next_one_runs(tmp_path: Pat
 
 @pytest.mark.slow
 def test_command_imports_prefect_only_when_its_address_is_known() -> None:
-    code = "import sys, wings.fleet.fleet_command; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "prefect" not in loaded
+    assert "prefect" not in modules_after("import wings.fleet.fleet_command")

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 import onnx_text
 import pandas as pd
 import pytest
 from bundles import keep, keep_golden, pack, png, samples
+from loaded_modules import modules_after
 from PIL import Image
 from small_images import tiff_of_pages
 from videos import OPENING, camera, cut, digits, gray, write_video
@@ -136,14 +138,17 @@ def test_invalid_arguments_are_refused_in_one_line(
         assert word in err
 
 
+def bundled(space: Workspace, proto: onnx.ModelProto, *inputs: str) -> str:
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {name: samples(9, 3) for name in inputs}, space.store, space.folder)
+    return str(space.path(pack(space, model, golden).artifacts["bundle"]))
+
+
 def test_arrays_give_arrays(
     workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space = workspace()
     proto = onnx_text.model("sums (float[n,3] a, float[n,3] b) => (float[n,3] y) { y = Add(a, b) }")
-    model = keep(proto, space.store, space.folder)
-    golden = keep_golden(space.path(model), {"a": samples(9, 3), "b": samples(9, 3)}, space.store, space.folder)
-    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    bundle = bundled(workspace(), proto, "a", "b")
     np.savez(tmp_path / "in.npz", a=np.ones((5, 3), np.float32), b=np.ones((5, 3), np.float32), unused=np.zeros(1))
     assert main(["predict", bundle, str(tmp_path / "in.npz"), "--json", "--out", str(tmp_path / "out.npz")]) == 0
     assert lines(capsys.readouterr().out)[4] == {"sample": "4", "prediction": {"outputs": {"y": [2.0, 2.0, 2.0]}}}
@@ -159,10 +164,9 @@ def test_arrays_give_arrays(
 def test_table_is_read_as_a_run_reads_it(
     workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space, table = workspace(), tmp_path / "in.csv"
-    model = keep(onnx_text.model("twice (float[n,3] x) => (float[n,3] y) { y = Add(x, x) }"), space.store, space.folder)
-    golden = keep_golden(space.path(model), {"x": samples(9, 3)}, space.store, space.folder)
-    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    table = tmp_path / "in.csv"
+    twice = onnx_text.model("twice (float[n,3] x) => (float[n,3] y) { y = Add(x, x) }")
+    bundle = bundled(workspace(), twice, "x")
     table.write_text("one,two,three,label\n1,2,3,cat\n4,5,6.5,dog\n")
     np.save(tmp_path / "in.npy", np.array([[1, 2, 3], [4, 5, 6.5]]))
     for name in (table.name, "in.npy"):
@@ -178,12 +182,10 @@ def test_table_is_read_as_a_run_reads_it(
 def test_columns_that_the_model_was_fitted_on_are_found_by_name(
     workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space, table = workspace(), tmp_path / "in.csv"
+    table = tmp_path / "in.csv"
     proto = onnx_text.model("same (float[n,3] x) => (float[n,3] y) { y = Identity(x) }")
     signature_from_graph(proto).replace(columns=("one", "the_two", "three")).write(proto)
-    model = keep(proto, space.store, space.folder)
-    golden = keep_golden(space.path(model), {"x": samples(9, 3)}, space.store, space.folder)
-    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    bundle = bundled(workspace(), proto, "x")
     table.write_text("three,label,one,the two,more\n3,cat,1,2,4\n6.5,dog,4,5,4\n")
     assert main(["predict", bundle, str(table), "--json"]) == 0
     found = [line["prediction"] for line in lines(capsys.readouterr().out)]
@@ -205,9 +207,7 @@ def test_every_kind_of_file_with_samples_is_known() -> None:
 
 def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
     arguments = ["predict", str(packed), str(images / "b.png")]
-    code = f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    loaded = modules_after(f"from flows.cli.main import main; assert main({arguments!r}) == 0")
     assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded
     assert "onnxruntime" in loaded
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import onnx
 import pytest
 from bundles import make_keys
 from evidence import seal_with_evidence
+from loaded_modules import modules_after
 
 import gauntlet
 from flows.cli.main import main
@@ -124,8 +123,5 @@ def test_verify_refuses_invalid_arguments(
 
 
 def test_command_loads_neither_servers_nor_frameworks(packed: Path) -> None:
-    call = f"from flows.cli.main import main; assert main(['verify', {str(packed)!r}]) == 0"
-    code = f"import sys; {call}; print('\\n', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    loaded = modules_after(f"from flows.cli.main import main; assert main(['verify', {str(packed)!r}]) == 0")
     assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded

@@ -3,7 +3,6 @@
 import argparse
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness import HIDDEN, command
 from ledger_lines import append
+from loaded_modules import modules_after
 from monitored_bundles import images, log_requests
 from rich.console import Console
 from served_bundles import brightness_bundle
@@ -119,6 +119,7 @@ def log(tmp_path: Path) -> Path:
         (("digits", "--held-back", "1.5"), "--held-back 1.5: Input should be less than 1"),
         (("digits", "--max-slowdown", "-1"), "--max-slowdown -1.0: Input should be greater than or equal to 0"),
         (("a/b",), "name 'a/b' is not allowed"),
+        (("digits", "--log", "nowhere"), "nowhere: no request log in it. Fix: name the folder"),
     ],
 )
 def test_bad_option_is_refused(log: Path, capsys: pytest.CaptureFixture[str], words, message: str) -> None:
@@ -126,14 +127,8 @@ def test_bad_option_is_refused(log: Path, capsys: pytest.CaptureFixture[str], wo
     assert message in capsys.readouterr().err
 
 
-def test_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["retrain", "digits", "--log", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: no request log in it. Fix: name the folder" in capsys.readouterr().err
-
-
 def test_command_imports_prefect_only_when_its_address_is_known() -> None:
-    code = "import sys, wings.lifecycle.commands.retrain_command, wings.lifecycle.served_champion; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = modules_after("import wings.lifecycle.commands.retrain_command, wings.lifecycle.served_champion")
     assert "prefect" not in loaded
 
 
