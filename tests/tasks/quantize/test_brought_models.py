@@ -109,20 +109,18 @@ def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
 
 
 @pytest.mark.parametrize("recipe", [STATIC, DYNAMIC])
-@pytest.mark.parametrize("bias", ["float", "float[1]", "float[1,8]", "float[16,8]", "float[16,1]"])
-def test_bias_of_a_product_may_have_any_shape(workspace: Callable[..., Workspace], recipe: Any, bias: str) -> None:
-    out = workspace()
-    product = "y = Gemm<alpha = 0.5, beta = 3.0>(x, w, c)"
-    proto = onnx_text.model(f"m (float[16,64] x) => (float[16,8] y) <float[64,8] w, {bias} c> {{ {product} }}")
-    require_close(out, proto, applied(recipe, out, proto))
-
-
-@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC])
-def test_product_with_a_bias_that_does_not_count_is_quantized(workspace: Callable[..., Workspace], recipe: Any) -> None:
-    """jax2onnx writes a scalar bias with beta 0, by which the quantizer would divide."""
-    out = workspace()
-    text = "m (float[n,64] x) => (float[n,8] y) <float[64,8] w, float c = {0}> { y = Gemm<beta = 0.0>(x, w, c) }"
-    proto = onnx_text.model(text)
+@pytest.mark.parametrize(
+    ("bias", "factors"),
+    [
+        *((f"float{axes} c", "alpha = 0.5, beta = 3.0") for axes in ("", "[1]", "[1,8]", "[16,8]", "[16,1]")),
+        ("float c = {0}", "beta = 0.0"),  # as jax2onnx writes it; the quantizer would divide by beta
+    ],
+)
+def test_bias_of_a_product_may_have_any_shape_and_not_count(
+    workspace: Callable[..., Workspace], recipe: Any, bias: str, factors: str
+) -> None:
+    out, product = workspace(), f"y = Gemm<{factors}>(x, w, c)"
+    proto = onnx_text.model(f"m (float[16,64] x) => (float[16,8] y) <float[64,8] w, {bias}> {{ {product} }}")
     require_close(out, proto, applied(recipe, out, proto))
 
 

@@ -116,6 +116,8 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         (zip(X, Y, strict=True), "labels is one value, not one for each sample. Fix: give batches"),
         ((batch for batch in ()), "generator has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
+        (TABLE.assign(b=["1", "2", "oops", "4", "5", "6"]), "column 'b' holds texts, such as 'oops' in row 3, and"),
+        (TABLE.assign(query=Y), "5 columns (a, b, c, d, query), but the model's input 'values' takes 4. Fix: leave"),
     ],
 )
 def test_what_are_no_samples_is_one_error(model: str, store: Store, data: Any, message: str) -> None:
@@ -130,9 +132,16 @@ def test_table_without_pandas_names_the_package(tmp_path: Path, monkeypatch: pyt
         read_samples(str(tmp_path / "x.csv"))
 
 
-def test_what_is_no_model_is_one_error(store: Store) -> None:
-    with pytest.raises(ConfigError, match=r"model: a dict is none that can be saved here\. Fix: give the path"):
-        model_file({}, None, store)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({}, r"model: a dict is none that can be saved here\. Fix: give the path"),
+        (torch.nn.Linear(2, 2), "data: there is no sample in it"),
+    ],
+)
+def test_what_is_no_model_or_a_module_without_a_sample_is_one_error(store: Store, model: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        model_file(model, (batch for batch in ()), store)
 
 
 @pytest.mark.parametrize(
@@ -224,31 +233,12 @@ def test_columns_of_inputs_with_one_value_a_row_are_in_their_shape(store: Store,
     }
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (TABLE.assign(b=["1", "2", "oops", "4", "5", "6"]), "column 'b' holds texts, such as 'oops' in row 3, and"),
-        (TABLE.assign(query=Y), "5 columns (a, b, c, d, query), but the model's input 'values' takes 4. Fix: leave"),
-    ],
-)
-def test_table_that_is_no_matrix_of_the_input_is_refused_by_column(
-    model: str, store: Store, table: pd.DataFrame, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        samples_file(table, model, store)
-
-
 def test_missing_column_of_an_input_names_the_users_file(
     store: Store, tmp_path: Path, with_input_of_labels: str
 ) -> None:
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ConfigError, match=r"t\.csv is not read as samples: no input 'x'; found: a, b, c, d\. Fix:"):
         samples_file(tmp_path / "t.csv", with_input_of_labels, store)
-
-
-def test_module_needs_a_sample(store: Store) -> None:
-    with pytest.raises(ConfigError, match="data: there is no sample in it"):
-        model_file(torch.nn.Linear(2, 2), (batch for batch in ()), store)
 
 
 def test_function_of_the_user_gives_batches(model: str, store: Store, tmp_path: Path) -> None:

@@ -153,9 +153,11 @@ def test_columns_are_put_in_order_and_others_are_left_out(model_of_columns: str,
     assert arrays["labels"].tolist() == Y.tolist()
 
 
-def test_table_without_a_column_of_the_fit_is_refused(model_of_columns: str, tmp_path: Path) -> None:
+def test_table_without_a_column_of_the_fit_or_without_rows_is_refused(model_of_columns: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no column 'age', on which the model was fitted"):
         stored_table(X.drop(columns="age"), model_of_columns, tmp_path)
+    with pytest.raises(ConfigError, match=r"table\.csv has no samples"):
+        stored_table(X[:0], model_of_columns, tmp_path)
 
 
 def test_table_with_other_names_is_taken_in_its_own_order(model_of_columns: str, tmp_path: Path) -> None:
@@ -178,11 +180,6 @@ def test_table_beside_its_labels_is_put_in_order_too(model_of_columns: str, tmp_
     file = samples_file((X[X.columns[::-1]], Y), model_of_columns, Store(tmp_path / "store"))
     assert file is not None
     np.testing.assert_allclose(np.load(file)["input"], X.to_numpy())
-
-
-def test_table_without_rows_is_refused(model_of_columns: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"table\.csv has no samples"):
-        stored_table(X[:0], model_of_columns, tmp_path)
 
 
 @pytest.mark.parametrize(("option", "key"), [("group", "split_groups"), ("time", "split_times")])
