@@ -125,15 +125,6 @@ def test_same_work_is_done_once_and_a_changed_configuration_is_other_work(seam: 
     assert CALLS == ["a", "b"]
 
 
-def test_lost_artifact_is_made_again(seam: Seam) -> None:
-    run = seam(lambda line: line.stage(write, "a"))
-    artifact = run.stages[0].artifacts["text"]
-    run.home.store.path(artifact).unlink()
-    again = seam(lambda line: line.stage(write, "a"))
-    assert CALLS == ["a", "a"]
-    assert again.home.store.is_intact(artifact)
-
-
 @pytest.mark.slow
 def test_what_was_measured_is_kept_while_it_still_holds_on_the_same_host(
     seam: Seam, monkeypatch: pytest.MonkeyPatch
