@@ -119,17 +119,22 @@ def test_report_shows_the_races_of_both_machines(
     assert fp32.data.metrics["latency.b1.p50_ms"] == report.candidates[0].benchmark[0].median_ms
 
 
+def races_on(pool: str, folder: Path, **settings: Any) -> RemoteRaces:
+    store = Home(folder / "here").store
+    store.root.mkdir(parents=True, exist_ok=True)
+    (folder / "model.onnx").write_bytes(b"never opened")
+    model = store.put(folder / "model.onnx")
+    config = BenchmarkConfig(targets=(OrtCpu(), OrtCpu(on=pool)), **settings)
+    return RemoteRaces(config, store, {"fp32": model}, model)
+
+
 def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(
     client: SyncPrefectClient, tmp_path: Path
 ) -> None:
-    home, folder, target = Home(tmp_path / "here"), tmp_path / "there", OrtCpu(on="doomed")
+    folder = tmp_path / "there"
     folder.mkdir()
-    home.store.root.mkdir(parents=True)
-    (tmp_path / "model.onnx").write_bytes(b"never opened")
-    model = home.store.put(tmp_path / "model.onnx")
-    config = BenchmarkConfig(targets=(OrtCpu(), target))
-    first = RemoteRaces(config, home.store, {"fp32": model}, model)
-    with host(alone=True), machine("doomed", folder, home.store.root, **FAST) as worker:  # so its race has to wait
+    first, second = (races_on("doomed", tmp_path) for _ in range(2))
+    with host(alone=True), machine("doomed", folder, first.store.root, **FAST) as worker:  # so its race has to wait
         until(lambda: why_absent(client, "doomed") is None)
         first.start()
         [flow_run] = first.flow_runs
@@ -140,7 +145,6 @@ def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(
     assert [result.reason for result in lost.results] == [lost.failure]
     state = client.read_flow_run(flow_run).state
     assert state.is_crashed()  # nobody finds it running
-    second = RemoteRaces(config, home.store, {"fp32": model}, model)
     second.start()
     [absent] = second.collect()
     assert (absent.failure, absent.machine) == (None, None)
@@ -169,12 +173,7 @@ def test_race_without_a_result_ends_with_the_reason_and_is_cancelled(
     deploy_race("brief")
     monkeypatch.setattr(dispatch, "why_absent", lambda *_: None)
     monkeypatch.setattr(dispatch, "alive_workers", lambda *_: workers)
-    home, target = Home(tmp_path / "here"), OrtCpu(on="brief")
-    home.store.root.mkdir(parents=True)
-    (tmp_path / "model.onnx").write_bytes(b"never opened")
-    model = home.store.put(tmp_path / "model.onnx")
-    config = BenchmarkConfig(targets=(OrtCpu(), target), **settings)
-    races = RemoteRaces(config, home.store, {"fp32": model}, model)
+    races = races_on("brief", tmp_path, **settings)
     races.start()
     [flow_run] = races.flow_runs
     [ended] = races.collect()
