@@ -208,7 +208,8 @@ class Line:
 
         def judge(_: Report[Any]) -> None:
             if self.candidate is not None:
-                self.update(**_changes(report, made))
+                file = {"model": report.artifacts[made]} if made in report.artifacts else {}
+                self.update(**file, **report.facts.of_candidate())
             run.record(report, place)
             _log_verdict(report)
             report.raise_if_blocked()
@@ -258,29 +259,20 @@ def _report_of(done: State[Any], label: str) -> Report[Any]:
         report: Report[Any] = done.result()
         return report
     error = _exception(done)
-    if isinstance(error, WorkerError):
-        raise StageError(f"{label}: {error}") from error
     if isinstance(error, StageError):
         raise type(error)(f"{label}: {error}") from error
     if isinstance(error, PipelineError) or not isinstance(error, Exception):  # the latter: a signal ended it
         raise error
-    raise StageError(f"{label}: {type(error).__name__}: {error}") from error
-
-
-def _changes(report: Report[Any], made: str | None) -> dict[str, Any]:
-    """Return what a stage's report changes in the candidate that it is about."""
-    file = {"model": report.artifacts[made]} if made in report.artifacts else {}
-    return {**file, **report.facts.of_candidate()}
+    kind = "" if isinstance(error, WorkerError) else f"{type(error).__name__}: "
+    raise StageError(f"{label}: {kind}{error}") from error
 
 
 def _upstream(run: Run, inputs: Mapping[str, Any]) -> list[State[Any]]:
     """Return the gates that accepted the inputs, so that Prefect draws the edges."""
-    states = []
-    for value in inputs.values():
-        artifacts = value.values() if isinstance(value, Mapping) else [value]
-        gates = run.producing_gates
-        states += [gates[a.sha256] for a in artifacts if isinstance(a, Artifact) and a.sha256 in gates]
-    return list({id(state): state for state in states}.values())
+    parts = (value.values() if isinstance(value, Mapping) else [value] for value in inputs.values())
+    digests = [part.sha256 for part in itertools.chain.from_iterable(parts) if isinstance(part, Artifact)]
+    gates = (run.producing_gates[digest] for digest in digests if digest in run.producing_gates)
+    return list({id(gate): gate for gate in gates}.values())
 
 
 def _log_verdict(report: Report[Any]) -> None:

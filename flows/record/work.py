@@ -58,15 +58,6 @@ def input_files(inputs: Any) -> dict[str, FileContent]:
     return {}
 
 
-def changed_files(before: Mapping[str, FileContent], after: Mapping[str, FileContent]) -> tuple[str, ...]:
-    """Return the paths whose content differs, or which are in one of both alone."""
-    return tuple(path for path in sorted({*before, *after}) if _sha256(before, path) != _sha256(after, path))
-
-
-def _sha256(files: Mapping[str, FileContent], path: str) -> str:
-    return files[path].sha256 if path in files else ""
-
-
 def _content(path: Path) -> FileContent:
     if not path.is_file():
         return FileContent("missing")
@@ -102,8 +93,7 @@ class ResultCache:
             report: Report[Any] = report_type.model_validate_json(record[2])
         except ValidationError:  # written for another version of the report: the work is repeated
             return None
-        intact = all(self.store.is_intact(artifact) for artifact in report.artifacts.values())
-        if not intact:
+        if not all(map(self.store.is_intact, report.artifacts.values())):
             return None
         if here:
             self.store.publish(f"results/{key}.json", text.decode())
@@ -184,11 +174,10 @@ class Work:
             return self.function(self.config, workspace, **self.inputs)
         key = self._measured_as()["key"]
         known = self._load(home, key) if self.resumable else None
-        if known is not None and still_holds(self.config, workspace, known=known.facts, **self.inputs):
-            return known
-        report = self.function(self.config, workspace, **self.inputs)
-        ResultCache(home.results, home.store).save(key, report)
-        return report
+        if known is None or not still_holds(self.config, workspace, known=known.facts, **self.inputs):
+            known = self.function(self.config, workspace, **self.inputs)
+            ResultCache(home.results, home.store).save(key, known)
+        return known
 
     def _do(self, home: Home, journal: Journal) -> Report[Any] | None:
         """Do the work; None, with nothing done, when the key no longer fits, as files changed while it waited."""
@@ -239,7 +228,8 @@ class Work:
         after = input_files(self.inputs)
         if after == files:
             return True
-        changed = changed_files(files, after)
+        before, now = ({(path, file.sha256) for path, file in each.items()} for each in (files, after))
+        changed = sorted({path for path, _ in before ^ now})
         if mixed := [path for path in changed if not path.endswith(".py")]:
             shutil.rmtree(folder, ignore_errors=True)  # nothing may be resumed from it
             raise StageError(

@@ -10,7 +10,7 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from flows.servers.password import SERVER, password, prefect_variables, require_
 from flows.servers.ports import HOST, Port
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError
+from gauntlet.runtime.resources import environment_variables
 
 MLFLOW_NOTE = "mlflow-server.json"
 """In a home: the process of its MLflow server."""
@@ -61,19 +62,6 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         finally:
             if try_exclusive(users):
                 stop_prefect(home)
-
-
-@contextmanager
-def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and restore them at the end."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ |= values
-    try:
-        yield
-    finally:
-        for name in values.keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ |= before
 
 
 def profile_api_url() -> str | None:

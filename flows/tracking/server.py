@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
-from flows.servers.local_servers import environment_variables, runs_mlflow
+from flows.servers.local_servers import runs_mlflow
 from flows.servers.password import mlflow_variables
 from gauntlet.core.errors import without_password
+from gauntlet.runtime.resources import environment_variables
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,20 +101,12 @@ def require_reachable(uri: str, timeout_s: float = 2.0) -> None:
             urllib.request.urlopen(f"{address}/health", timeout=timeout_s).close()
 
 
-def folder_name(experiment: str) -> str:
-    """Return a name for an experiment's folder that leads nowhere else."""
-    return urllib.parse.quote(experiment, safe=" ") if experiment.strip(".") else experiment.replace(".", "_")
-
-
 @contextmanager
 def upload_time(path: Path | None) -> Iterator[None]:
     """Allow MLflow's requests the time to upload a file and those beside it, which may be its weights."""
     size = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()) if path else 0
-    os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S + size / MIN_UPLOAD_RATE))
-    try:
+    with environment_variables({TIMEOUT_VARIABLE: str(math.ceil(REQUEST_TIMEOUT_S + size / MIN_UPLOAD_RATE))}):
         yield
-    finally:
-        os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S))
 
 
 def experiment_id(home: Home, client: "MlflowClient", name: str) -> str:
@@ -121,9 +114,11 @@ def experiment_id(home: Home, client: "MlflowClient", name: str) -> str:
     with locked(home.locks / "mlflow-experiment"):  # two processes cannot initialize one SQLite file
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
-            folder = home.root / "mlartifacts" / folder_name(name)
+            # A name that leads nowhere else.
+            folder = urllib.parse.quote(name, safe=" ") if name.strip(".") else name.replace(".", "_")
+            path = home.root / "mlartifacts" / folder
             tags = {"mlflow.experimentKind": "custom_model_development"}
-            location = folder.as_uri() if client.tracking_uri.startswith("sqlite:") else None
+            location = path.as_uri() if client.tracking_uri.startswith("sqlite:") else None
             return str(client.create_experiment(name, location, tags))
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)

@@ -15,6 +15,7 @@ from typing import Any
 import onnxruntime as ort
 
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.runtime.resources import environment_variables
 
 VARIABLE = "GAUNTLET_OPERATOR_LIBRARIES"
 
@@ -30,15 +31,9 @@ def with_operator_libraries(libraries: tuple[Path, ...]) -> Iterator[None]:
     missing = [path for path in libraries if not path.is_file()]
     if missing:
         raise ConfigError(f"operator_libraries: {missing[0]}: no such file")
-    before = os.environ.get(VARIABLE)
     names = dict.fromkeys(str(path.resolve()) for path in (*operator_libraries(), *libraries))
-    os.environ[VARIABLE] = os.pathsep.join(names)
-    try:
+    with environment_variables({VARIABLE: os.pathsep.join(names)}):
         yield
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
 
 
 def session_options() -> Any:

@@ -1,4 +1,4 @@
-"""The threads, memory and processor time that this process may use, and has used.
+"""The environment, threads, memory and processor time that this process may use, and has used.
 
 ONNX Runtime and NumPy ignore the container's limits, which are read here: cgroups(7), versions 2 and 1. This imports
 the standard library alone, because a worker may have nothing else.
@@ -11,7 +11,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 LANES = 4
 """Most calls in parallel: each keeps its own activations in memory."""
+
+
+@contextmanager
+def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ |= before
 
 
 def end_with_parent() -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from flows.record.home import Home
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.kinds import required
+from gauntlet.runtime.resources import environment_variables
 from wings.python_api.objects import model_file, samples_file
 from wings.python_api.run_result import RunResult
 
@@ -106,18 +106,13 @@ ON_A_TERMINAL = ("help", "json", "dry_run")
 @contextmanager
 def home_for(folder: "str | Path | None") -> Iterator[Home]:
     """Work in a home, by default that of the commands, and raise `ConfigError` where an extra is not installed."""
-    before = os.environ.get("GAUNTLET_HOME")
-    if folder is not None:
-        os.environ["GAUNTLET_HOME"] = str(folder)
     try:
-        yield Home.find()
+        with environment_variables({} if folder is None else {"GAUNTLET_HOME": str(folder)}):
+            yield Home.find()
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from error
     except ConfigError as error:  # it says what to change; where it was noticed does not help
         raise error.with_traceback(None) from None
-    finally:
-        os.environ.pop("GAUNTLET_HOME", None)
-        os.environ.update({} if before is None else {"GAUNTLET_HOME": before})
 
 
 def options_for(command: str, keywords: Mapping[str, Any]) -> argparse.Namespace:
