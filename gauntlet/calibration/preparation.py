@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes
-from gauntlet.onnx_model.graph import int_values, opset_versions, required_inputs
+from gauntlet.onnx_model.graph import attributes_of, int_values, opset_versions, required_inputs
 from gauntlet.onnx_model.model_file import is_large_file, read_graph, read_model, write_model
 from gauntlet.runtime.batched_inference import DTYPES
 from gauntlet.runtime.session import open_session
@@ -98,8 +98,7 @@ def _fuse_hard_swish(graph: onnx.GraphProto) -> None:
     """
     readers = _readers(graph)
     for gate in [node for node in graph.node if node.op_type == "HardSigmoid"]:
-        values = {attribute.name: attribute.f for attribute in gate.attribute}
-        [x], [y] = gate.input, gate.output
+        values, [x], [y] = attributes_of(gate), gate.input, gate.output
         reading = readers.get(y, [])
         is_hard_swish = math.isclose(values.get("alpha", 0.2), 1 / 6, rel_tol=1e-6) and values.get("beta", 0.5) == 0.5
         if not is_hard_swish or len(reading) != 1 or reading[0] is None:
@@ -120,7 +119,7 @@ def _fuse_global_average_pool(graph: onnx.GraphProto) -> None:
     tensors = {info.name: info.type.tensor_type for info in [*graph.input, *graph.value_info]}
     readers = _readers(graph)
     for mean in [node for node in graph.node if node.op_type == "ReduceMean"]:
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in mean.attribute}
+        attributes = attributes_of(mean)
         axes = attributes.get("axes", ()) if len(mean.input) < 2 else int_values(constants.get(mean.input[1]))
         x = tensors.get(mean.input[0], onnx.TypeProto.Tensor())
         rank = len(x.shape.dim) if x.elem_type in REAL else 0

@@ -9,7 +9,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import all_nodes, import_standard_once, opset_versions, replace_model, unused_name
+from gauntlet.onnx_model.graph import (
+    all_nodes,
+    attributes_of,
+    import_standard_once,
+    opset_versions,
+    replace_model,
+    set_attributes,
+    unused_name,
+)
 from gauntlet.onnx_model.model_file import bodies, exceeds_protobuf_limit
 from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET, raise_opset
@@ -110,13 +118,10 @@ def copy_shared_gemm_weights(graph: onnx.GraphProto) -> None:
     readers = Counter(name for node in all_nodes(graph) for name in node.input)
     for node in graph.node:
         name = node.input[1] if node.op_type == "Gemm" else ""
-        if name in stored and readers[name] > 1 and any(a.name == "transB" and a.i for a in node.attribute):
+        if name in stored and readers[name] > 1 and attributes_of(node).get("transB"):
             copied = graph.initializer.add()
             copied.CopyFrom(stored[name])
             copied.name = node.input[1] = unused_name(f"{name}/{node.name}", stored)
-
-
-FACTORS = ("alpha", "beta")
 
 
 def make_gemms_plain(graph: onnx.GraphProto) -> None:
@@ -133,20 +138,21 @@ def make_gemms_plain(graph: onnx.GraphProto) -> None:
     taken = {value.name for value in (*graph.initializer, *graph.input)}
     taken.update(name for node in graph.node for name in (*node.output, node.name))
     for node in [node for node in graph.node if node.op_type == "Gemm" and node.domain in ("", "ai.onnx")]:
-        alpha, beta = (next((a.f for a in node.attribute if a.name == name), 1.0) for name in FACTORS)
+        alpha, beta = (attributes_of(node).get(name, 1.0) for name in ("alpha", "beta"))
         weights, bias = node.input[1], node.input[2] if len(node.input) > 2 and beta else ""
         if alpha != 1 and weights in stored:
             node.input[1] = _store(graph, weights, np.multiply(numpy_helper.to_array(stored[weights]), alpha), taken)
-            _set_factor(node, "alpha")
+            set_attributes(node, alpha=1.0)
         if not bias:
             del node.input[2:]
-            _set_factor(node, "beta")
+            set_attributes(node, beta=1.0)
         elif bias in stored:
             before = numpy_helper.to_array(stored[bias])
-            after = np.multiply(_vector(before, _columns(node, stored.get(weights))), beta)
+            columns = stored[weights].dims[0 if attributes_of(node).get("transB") else 1] if weights in stored else None
+            after = np.multiply(_vector(before, columns), beta)
             if beta != 1 or after.shape != before.shape:
                 node.input[2] = _store(graph, bias, after, taken)
-                _set_factor(node, "beta")
+                set_attributes(node, beta=1.0)
             if after.ndim == 2:
                 _add_separately(graph, node, taken)
 
@@ -168,19 +174,8 @@ def _add_separately(graph: onnx.GraphProto, node: onnx.NodeProto, taken: set[str
     graph.node.insert(list(graph.node).index(node) + 1, adding)
 
 
-def _columns(node: onnx.NodeProto, weights: onnx.TensorProto | None) -> int | None:
-    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-    return weights.dims[0 if transposed else 1] if weights else None
-
-
 def _vector(bias: Array, columns: int | None) -> Array:
     """Return a scalar, or a bias of one row, with one entry a column of the product; others as they are."""
     if columns is None or bias.size not in (1, columns) or (bias.size > 1 and bias.shape[-1] == 1):
         return bias
     return np.broadcast_to(bias.reshape(-1), (columns,))
-
-
-def _set_factor(node: onnx.NodeProto, name: str) -> None:
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
-    del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute(name, 1.0)])

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.onnx_model.graph import opset_versions
 
 EMBEDDING = "gauntlet_embedding"
 """Name of the output, shape (n, k) with k of at most `VALUES`."""
@@ -80,8 +81,7 @@ def _mean_of_places(proto: onnx.ModelProto, source: str, size: int) -> str:
     graph = proto.graph
     shape = _constant(graph, "places", np.array([0, -1, size], np.int64))
     places = _append(graph, "Reshape", [source, shape], "by_place")
-    version = next((opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")), 0)
-    if version < 18:
+    if opset_versions(proto).get("ai.onnx", 0) < 18:
         return _append(graph, "ReduceMean", [places], "rows", axes=[1], keepdims=0)
     axes = _constant(graph, "axes", np.array([1], np.int64))
     return _append(graph, "ReduceMean", [places, axes], "rows", keepdims=0)

@@ -70,6 +70,18 @@ def int_values(constant: onnx.TensorProto | None) -> list[int]:
     return [] if constant is None else [int(value) for value in numpy_helper.to_array(constant).ravel()]
 
 
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as Python values."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def set_attributes(node: onnx.NodeProto, **values: Any) -> None:
+    """Give some attributes of a node these values."""
+    kept = [attribute for attribute in node.attribute if attribute.name not in values]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in values.items())])
+
+
 def node_label(node: onnx.NodeProto) -> str:
     """Return a node as messages name it: its type, and its name or its first output."""
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
@@ -88,10 +100,8 @@ def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 def class_names(graph: onnx.GraphProto | None) -> tuple[str, ...]:
     """Return the texts that a classifier of `ai.onnx.ml` names its classes with, in the order of its scores."""
-    named = (
-        a.strings for node in (graph.node if graph else ()) for a in node.attribute if a.name == "classlabels_strings"
-    )
-    return tuple(name.decode() for name in next(named, ()))
+    texts = (attributes_of(node).get("classlabels_strings") for node in (graph.node if graph else ()))
+    return tuple(name.decode() for name in next(filter(None, texts), ()))
 
 
 def opset_versions(proto: onnx.ModelProto) -> dict[str, int]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
+from gauntlet.core.arrays import read_arrays
 from gauntlet.onnx_model.graph import (
     Shape,
     all_nodes,
+    attributes_of,
     constants,
     inferred_shapes,
     read_untrusted_graph,
@@ -21,17 +22,17 @@ from gauntlet.onnx_model.graph import (
     without_weights,
 )
 from gauntlet.onnx_model.model_file import require_local_data
-from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized_nodes
+from gauntlet.onnx_model.operator_types import CONTROL_FLOW, FLOAT_OPS, INTEGER_OPS, quantized_nodes
 
 COUNTED = INTEGER_OPS | FLOAT_OPS
-UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
+UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv"}
 """Operators whose multiplications cannot be counted from shapes alone."""
-MULTIPLY = (COUNTED | UNCOUNTED) - {"If", "Loop", "Scan"}
+MULTIPLY = COUNTED | UNCOUNTED
 
 
 def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
     """Return output values x terms summed for each; 0 for other operators, None where a shape is unknown."""
-    if node.op_type in UNCOUNTED:
+    if node.op_type in UNCOUNTED | CONTROL_FLOW:
         return None
     if node.op_type not in COUNTED:
         return 0
@@ -46,8 +47,7 @@ def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
         return None if values is None or terms is None else values * terms
     if not left:
         return None
-    transposed = any(a.name == "transA" and a.i for a in node.attribute)
-    length = left[-2] if transposed and len(left) > 1 else left[-1]
+    length = left[-2] if attributes_of(node).get("transA") and len(left) > 1 else left[-1]
     return output * length if output is not None and isinstance(length, int) else None
 
 
@@ -127,8 +127,7 @@ def read_model_macs(model: Path, inputs: Path) -> ModelMacs:
     """
     proto = read_untrusted_graph(model)
     require_local_data(proto, model)
-    with np.load(inputs, allow_pickle=False) as file:
-        samples = {name: file[name].shape for name in file.files}
+    samples = {name: array.shape for name, array in read_arrays(inputs).items()}
     try:
         shapes = inferred_shapes(with_batch_of_one(proto, samples), through_values=True)
     except Exception:  # shape inference rejects some models that the runtime accepts

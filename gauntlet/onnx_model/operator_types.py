@@ -1,4 +1,4 @@
-"""Operator types that multiply, in integers and in floats. Workers import this, so it imports nothing."""
+"""Operator types that multiply, in integers and floats, or hold graphs. Workers import this, so it imports nothing."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 INTEGER_OPS = {"ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits"}
 INTEGER_OPS |= {"QGemm", "QLinearConv", "QLinearMatMul"}
 FLOAT_OPS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
+CONTROL_FLOW = {"If", "Loop", "Scan"}
 QUANTIZED_OPS = INTEGER_OPS | {"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"}
 
 

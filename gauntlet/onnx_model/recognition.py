@@ -9,11 +9,10 @@ import onnx
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_graphs, all_nodes, constants, read_untrusted_graph
-from gauntlet.onnx_model.operator_types import QUANTIZED_OPS
+from gauntlet.onnx_model.operator_types import CONTROL_FLOW, QUANTIZED_OPS
 
 Precision = Literal["float32", "float16", "quantized", "other"]
 HALF = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
-CONTROL_FLOW = ("If", "Loop", "Scan")
 QUANTIZED_PREFIXES = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger", "ConvInteger")
 SMALL = 16
 """Tensors with fewer elements are shapes and scalars, whose type says nothing."""
@@ -43,7 +42,7 @@ def precision_of(proto: onnx.ModelProto) -> tuple[Precision, str]:
 def control_flow_of(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the number of nodes of each kind of control flow."""
     counts = Counter(node.op_type for node in all_nodes(proto.graph))
-    return {kind: counts[kind] for kind in CONTROL_FLOW if counts[kind]}
+    return {kind: counts[kind] for kind in sorted(CONTROL_FLOW) if counts[kind]}
 
 
 Operators = Literal["convolutions", "matrices", "attention", "unknown"]

@@ -7,7 +7,7 @@ import onnx.defs
 from onnx import numpy_helper
 from onnxruntime.capi._pybind_state import get_all_operator_schema
 
-from gauntlet.onnx_model.graph import all_nodes, constants, opset_versions
+from gauntlet.onnx_model.graph import all_nodes, attributes_of, constants, opset_versions
 
 
 def unsupported_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
@@ -44,7 +44,7 @@ def _trains(node: onnx.NodeProto, off: set[str], opset: int) -> bool:
         return False
     if opset < 14:  # more than one output means training
         return len([name for name in node.output if name]) > 1
-    return any(a.name == "training_mode" and a.i for a in node.attribute)
+    return bool(attributes_of(node).get("training_mode"))
 
 
 def _is_false(tensor: onnx.TensorProto) -> bool:

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.onnx_model.operator_types import CONTROL_FLOW
 
 SUFFIX = "_kernel_time"
-CONTROL_FLOW_OPS = {"If", "Loop", "Scan"}
-"""Their time is that of the nodes in their bodies, which have their own events."""
 LAYOUT_OPS = {"ReorderInput", "ReorderOutput", "Transpose", "MemcpyFromHost", "MemcpyToHost"}
 QDQ_OPS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 MAX_NODES = 10
@@ -71,7 +70,7 @@ def summarize_profile(trace: Path) -> Profile:
     by_node: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for name, event in kernel_events(events):
         operator = event["args"]["op_name"]
-        if event["ts"] >= counted[0][0] and operator not in CONTROL_FLOW_OPS:
+        if event["ts"] >= counted[0][0] and operator not in CONTROL_FLOW:  # whose nodes have their own events
             by_node[name, operator, event["args"]["provider"]].append(event["dur"])
     # A node in a loop's body runs several times per call.
     ms = {key: median(times) * max(1, round(len(times) / len(counted))) / 1000 for key, times in by_node.items()}

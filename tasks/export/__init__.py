@@ -17,7 +17,7 @@ from gauntlet.core.signature import OperatorLibrary, Signature
 from gauntlet.core.stage import stage
 from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
-from gauntlet.onnx_model.graph import all_nodes
+from gauntlet.onnx_model.graph import all_nodes, opset_versions
 from gauntlet.onnx_model.model_file import read_for_editing, write_model
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.session import supported_ir_version
@@ -63,7 +63,7 @@ def export(
     exported = workspace.store_file(path, *write_model(proto, path))
     facts = ExportFacts(
         exporter=config.kind,
-        opset=next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0),
+        opset=opset_versions(proto).get("ai.onnx", 0),
         ir_version=proto.ir_version,
         nodes=len(proto.graph.node),
         size_bytes=exported.size_bytes,

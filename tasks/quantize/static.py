@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from gauntlet.calibration.methods import MinMax
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import opset_versions
+from gauntlet.onnx_model.graph import attributes_of, opset_versions
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
@@ -193,21 +193,17 @@ def _products(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, int]]:
         if node.op_type == "Conv":
             yield node, 0
         elif node.op_type in ("Gemm", "MatMul"):
-            yield node, 0 if _attribute(node, "transB", 0) else 1
+            yield node, 0 if attributes_of(node).get("transB") else 1
 
 
 def _largest(node: onnx.NodeProto, weights: Array) -> Array:
     """Return the largest weight or sum of two neighbors of one sign, by output channel, in the kernel's order."""
     if node.op_type == "Conv":
         rows = np.moveaxis(weights, 1, -1).reshape(len(weights), -1).T
-        if weights.shape[1] == 1 and _attribute(node, "group", 1) == len(weights):  # depthwise
+        if weights.shape[1] == 1 and attributes_of(node).get("group", 1) == len(weights):  # depthwise
             return np.asarray(np.abs(rows).max(axis=0))
     else:
-        rows = weights.T if _attribute(node, "transB", 0) else weights
+        rows = weights.T if attributes_of(node).get("transB") else weights
     pairs = np.concatenate([rows, np.zeros_like(rows[: len(rows) % 2])])
     high, low = (np.maximum(sign * pairs, 0) for sign in (1, -1))
     return np.asarray(np.maximum((high[0::2] + high[1::2]).max(axis=0), (low[0::2] + low[1::2]).max(axis=0)))
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)

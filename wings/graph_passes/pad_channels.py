@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from gauntlet.onnx_model.graph import int_values
+from gauntlet.onnx_model.graph import attributes_of, int_values
 from tasks.optimize.in_memory_pass import InMemoryPass
 from wings.graph_passes.constant_edits import ConstantEdits
 
@@ -121,7 +121,7 @@ class _Padding(ConstantEdits):
 
     def _written(self, group: _Group, node: onnx.NodeProto) -> Iterator[str]:
         """Yield what a convolution whose outputs are filled up reads with the same channels."""
-        if _attributes(node).get("group", 1) != 1:
+        if attributes_of(node).get("group", 1) != 1:
             yield from self._depthwise(group, node)
         for place in [1, 2][: len(node.input) - 1]:
             self._pad(group, node, place, 0)
@@ -129,14 +129,14 @@ class _Padding(ConstantEdits):
     def _read(self, group: _Group, node: onnx.NodeProto, name: str) -> Iterator[str]:
         if [*node.input].count(name) != 1 or node.input[0] != name:
             raise _Blocked
-        if _attributes(node).get("group", 1) != 1:
+        if attributes_of(node).get("group", 1) != 1:
             yield from self._depthwise(group, node)
         else:
             self._pad(group, node, 1, 1)
 
     def _depthwise(self, group: _Group, node: onnx.NodeProto) -> Iterator[str]:
         weights = self.array(node.input[1])
-        if weights is None or not weights.shape[0] == group.channels == _attributes(node)["group"]:
+        if weights is None or not weights.shape[0] == group.channels == attributes_of(node)["group"]:
             raise _Blocked
         group.depthwise[node.output[0]] = node
         yield from (node.input[0], node.output[0])
@@ -165,16 +165,17 @@ class _Padding(ConstantEdits):
 
     def _rows(self, group: _Group, node: onnx.NodeProto) -> None:
         """Require that only products read the rows that a node makes of the channels."""
-        attributes, name = _attributes(node), node.output[0]
+        attributes, name = attributes_of(node), node.output[0]
         axes = attributes.get("axes") or int_values(self.constants.get([*node.input, ""][1]))
         whole = attributes.get("axis", 1) == 1 if node.op_type == "Flatten" else bool(axes) and min(axes) > 1
         readers = self.readers.get(name, [])
         if not whole or len(self.shapes.get(name, ())) != 2 or len(readers) != self.uses[name]:
             raise _Blocked
         for reader in readers:
-            if reader.op_type not in ("Gemm", "MatMul") or reader.input[0] != name or _attributes(reader).get("transA"):
+            options = attributes_of(reader)
+            if reader.op_type not in ("Gemm", "MatMul") or reader.input[0] != name or options.get("transA"):
                 raise _Blocked
-            self._pad(group, reader, 1, int(_attributes(reader).get("transB", 0)))
+            self._pad(group, reader, 1, int(options.get("transB", 0)))
         group.tensors.add(name)
 
     def _pad(self, group: _Group, node: onnx.NodeProto, place: int, axis: int) -> None:
@@ -191,7 +192,3 @@ class _Padding(ConstantEdits):
 def padded(channels: int) -> int:
     """Return how many channels take the least time, of so many or a few more."""
     return channels if channels < MIN_CHANNELS else max(MIN_PADDED, -(-channels // VECTOR) * VECTOR)
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}

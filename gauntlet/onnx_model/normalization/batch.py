@@ -11,6 +11,7 @@ from gauntlet.onnx_model.graph import (
     Shape,
     all_graphs,
     all_nodes,
+    attributes_of,
     constants,
     first_axis,
     inferred_shapes,
@@ -18,11 +19,10 @@ from gauntlet.onnx_model.graph import (
     required_inputs,
     tensor_shape,
 )
+from gauntlet.onnx_model.operator_types import CONTROL_FLOW
 
 MAX_BATCH = 1 << 20
 """A larger first axis is not taken for a batch."""
-MAX_HIDDEN = 64
-CONTROL_FLOW = {"If", "Loop", "Scan"}
 NO_COMMON_AXIS = "the inputs and outputs have no first axis of one size"
 
 
@@ -93,8 +93,7 @@ def _free_reshapes(proto: onnx.ModelProto, batch: int, name: str) -> int:
 
 def _freed(node: onnx.NodeProto, shape: list[int], data: Shape, name: str) -> list[int]:
     """Return a shape for a Reshape of `data` in which the batch is copied (0) or inferred (-1)."""
-    keeps_zero = any(a.name == "allowzero" and a.i for a in node.attribute)
-    if data[0] == name and not keeps_zero:
+    if data[0] == name and not attributes_of(node).get("allowzero"):
         return [0, *shape[1:]]
     if -1 in shape:  # -1 is in use: it can move to the batch only if the size it stands for is known
         rest = [axis for axis in data[1:] if isinstance(axis, int)]

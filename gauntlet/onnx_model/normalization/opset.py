@@ -8,7 +8,15 @@ import onnx.version_converter
 from onnx import helper
 
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.onnx_model.graph import Shape, all_graphs, all_nodes, inferred_shapes, opset_versions, replace_model
+from gauntlet.onnx_model.graph import (
+    all_graphs,
+    all_nodes,
+    attributes_of,
+    inferred_shapes,
+    opset_versions,
+    replace_model,
+    set_attributes,
+)
 from gauntlet.onnx_model.normalization.constants import lift_constants
 
 PER_CHANNEL_OPSET = 13
@@ -77,7 +85,11 @@ def kept_softmaxes(proto: onnx.ModelProto, was: int, target: int) -> Iterator[No
 
     The converter surrounds it with Shape, Flatten and Reshape nodes, and does not convert Hardmax at all.
     """
-    hidden = _along_the_last_axis(proto.graph, inferred_shapes(proto)) if was < LAST_AXIS_OPSET <= target else []
+    hidden = list[onnx.NodeProto]()
+    if was < LAST_AXIS_OPSET <= target:
+        shapes, standard = inferred_shapes(proto), [n for n in proto.graph.node if n.domain in ("", "ai.onnx")]
+        known = [node for node in standard if node.op_type in SOFTMAXES and node.input[0] in shapes]
+        hidden = [n for n in known if attributes_of(n).get("axis", 1) in (-1, len(shapes[n.input[0]]) - 1)]
     for node in hidden:
         node.domain = KEPT
     if hidden:
@@ -93,28 +105,13 @@ def show_softmaxes(proto: onnx.ModelProto) -> None:
     for node in all_nodes(proto.graph):
         if node.domain == KEPT:
             node.domain = ""
-            kept = [attribute for attribute in node.attribute if attribute.name != "axis"]
-            del node.attribute[:]
-            node.attribute.extend([*kept, helper.make_attribute("axis", -1)])
+            set_attributes(node, axis=-1)
     for entry in [entry for entry in proto.opset_import if entry.domain == KEPT]:
         proto.opset_import.remove(entry)
-
-
-def _along_the_last_axis(graph: onnx.GraphProto, shapes: dict[str, Shape]) -> list[onnx.NodeProto]:
-    softmaxes = []
-    for node in graph.node:
-        if node.op_type in SOFTMAXES and node.domain in ("", "ai.onnx") and node.input[0] in shapes:
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
-            if axis in (-1, len(shapes[node.input[0]]) - 1):
-                softmaxes.append(node)
-    return softmaxes
 
 
 def restore_coordinates(proto: onnx.ModelProto, was: int) -> None:
     """Give every Resize the coordinates of opset 10; the converter leaves it those that are the default since."""
     for node in all_nodes(proto.graph) if was < RESIZE_OPSET else ():
         if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
-            kept = [a for a in node.attribute if a.name not in ("coordinate_transformation_mode", "nearest_mode")]
-            coordinates = helper.make_attribute("coordinate_transformation_mode", "asymmetric")
-            del node.attribute[:]
-            node.attribute.extend([*kept, coordinates, helper.make_attribute("nearest_mode", "floor")])
+            set_attributes(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")

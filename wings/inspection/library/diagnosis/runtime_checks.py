@@ -11,7 +11,7 @@ from pydantic import Field
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.onnx_model.normalization.batch import MAX_HIDDEN, constant_reshapes
+from gauntlet.onnx_model.normalization.batch import constant_reshapes
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import Level, open_session
 from gauntlet.runtime.timing import time_calls
@@ -21,6 +21,7 @@ from wings.inspection.library.diagnosis.findings import CallerHints, Fault, Find
 
 THREADS = 4
 """The most: each thread reserves address space, which is limited in the process."""
+MAX_HIDDEN = 64
 BATCHES = (1, 2, 3)
 STEADY_CALLS = 20
 STEADY_S = 0.5
