@@ -56,7 +56,7 @@ def _outcome(path: Path) -> tuple[str, str]:
         return "unknown", "its report is damaged, or old"
     if (best := timeline.winner(report)) is None:
         return report.verdict, f"stopped at {report.stopped_at or 'the start'}"
-    row = timeline.headline_row(report, best)
+    row = timeline.deciding_row(report, best.benchmark)
     return report.verdict, best.name + (f" {timeline.speedup_of(row)}" if row else "")
 
 

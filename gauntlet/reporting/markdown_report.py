@@ -70,7 +70,7 @@ def _facts(report: RunReport) -> list[str]:
     if best is None:
         return []
     base = None if reference is best else reference
-    row = timeline.headline_row(report, best)
+    row = timeline.deciding_row(report, best.benchmark)
     facts = [] if row is None else [f"**{timeline.speedup_of(row)}** at batch {row.batch} on {escape(row.target)}"]
     metric = written.metric_name(report.metric, short=True)
     for name, text, other in (

@@ -45,7 +45,7 @@ def _tail(row: BenchmarkRow) -> list[str]:
 
 def _race(report: RunReport, best: CandidateEntry, others: list[CandidateEntry]) -> list[SummaryCard]:
     """Return the speed-up, as confirmed, and the latency beside that of the reference, of the race of all."""
-    row, raced = timeline.headline_row(report, best), timeline.deciding_row(report, best)
+    row, raced = timeline.deciding_row(report, best.benchmark), timeline.deciding_row(report, best.side_by_side)
     if row is None or raced is None:
         return []
     times = [f"{written.milliseconds(o.median_ms)} at batch {o.batch}" for o in _further(best.side_by_side, raced)]

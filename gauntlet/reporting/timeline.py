@@ -1,5 +1,6 @@
 """What happened in a run: its stages, checks, candidates, and where it stopped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,18 +144,11 @@ def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
     return sorted(report.candidates, key=lambda c: (c.name != report.winner, STATUSES.index(c.status)))
 
 
-def headline_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
-    """Return the row that decided, of its confirmation where it was raced again."""
-    return _deciding(report, candidate.benchmark)
+def deciding_row(report: RunReport, rows: Sequence[BenchmarkRow]) -> BenchmarkRow | None:
+    """Return a candidate's row at the batch size that decided, before a selection at the configured one; or the first.
 
-
-def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
-    """Return the row at the batch size that decided, of the race of all candidates."""
-    return _deciding(report, candidate.side_by_side)
-
-
-def _deciding(report: RunReport, rows: tuple[BenchmarkRow, ...]) -> BenchmarkRow | None:
-    """Return the row at the batch size that decided, before a selection at the configured one; or the first row."""
+    `rows` are those of the race of all candidates (`side_by_side`), or with the winner's confirmation (`benchmark`).
+    """
     config = report.config.get("select")
     configured = config.get("batch") if isinstance(config, dict) else None
     batch = report.outcome.batch or configured
@@ -176,7 +170,7 @@ def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) ->
 
     The candidate's reason already has those of the deciding row.
     """
-    own, deciding, texts = own_rows(candidate), deciding_row(report, candidate), []
+    own, deciding, texts = own_rows(candidate), deciding_row(report, candidate.side_by_side), []
     for row in candidate.side_by_side:
         parts = [] if own[row.batch] is row and row.batch in batches else [measured(row)]
         parts += [] if row is deciding else _events(row)

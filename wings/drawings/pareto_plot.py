@@ -98,13 +98,13 @@ def draw(report: RunReport) -> Markup | None:
 
 
 def _is_raced(report: RunReport, candidate: CandidateEntry) -> bool:
-    row = timeline.deciding_row(report, candidate)
+    row = timeline.deciding_row(report, candidate.side_by_side)
     return row is not None and 0 < row.median_ms < MAX_MS and (candidate.size_bytes or 0) > 0
 
 
 def _points(report: RunReport, raced: Sequence[CandidateEntry], metric: str | None) -> Iterator[ParetoPoint]:
     for candidate in raced:
-        row = timeline.deciding_row(report, candidate)
+        row = timeline.deciding_row(report, candidate.side_by_side)
         quality = candidate.accuracy if metric is not None else candidate.sqnr_db
         if quality is None or math.isnan(quality) or (metric is None and quality >= EXACT_DB):
             quality = math.inf  # the reference and its graph passes have no noise

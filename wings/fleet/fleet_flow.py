@@ -120,7 +120,7 @@ def result_of(model: str, report: RunReport, error: PipelineError | None) -> Fle
         return result
     result = result.replace(winner=winner.name, metric=report.metric, quality=winner.accuracy)
     result = result.replace(size_bytes=winner.size_bytes, original_size_bytes=original.size_bytes)
-    row = timeline.headline_row(report, winner)
+    row = timeline.deciding_row(report, winner.benchmark)
     if row is None or row.verdict == "reference":
         return result
     return result.replace(speedup=row.speedup, speedup_low=row.speedup_low, speedup_high=row.speedup_high)

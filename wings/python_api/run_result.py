@@ -72,7 +72,7 @@ class RunResult:
     def winner(self) -> Winner | None:
         """The selected model, which is the original where nothing is proven faster; None for a failed run."""
         best, path = timeline.winner(self.details), timeline.model_file(self.details, self.store)
-        row = timeline.headline_row(self.details, best) if best else None
+        row = timeline.deciding_row(self.details, best.benchmark) if best else None
         if best is None or path is None or row is None:
             return None
         return Winner(best.name, path, row.speedup, row.speedup_low, row.speedup_high, row.batch, row.target)

@@ -73,7 +73,7 @@ def test_latencies_side_by_side_are_of_the_same_rounds_and_the_speed_up_is_the_c
         assert written.milliseconds(winner.benchmark[0].median_ms) in page
     speed, latency = summary_cards(changed)[:2]
     assert (speed.value, latency.value) == ("1.50x", written.milliseconds(winner.benchmark[0].median_ms))
-    base = timeline.deciding_row(passed, timeline.reference(passed))
+    base = timeline.deciding_row(passed, timeline.reference(passed).side_by_side)
     assert f"fp32: {written.milliseconds(base.median_ms)}" in latency.notes
 
 

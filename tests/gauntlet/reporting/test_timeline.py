@@ -41,9 +41,9 @@ def test_without_an_obstacle_on_the_main_line_those_of_the_candidates_are_told(p
 
 def test_the_batch_size_that_the_configuration_names_decides(passed):
     best = timeline.winner(passed)
-    assert timeline.deciding_row(passed, best).batch == 1
-    assert timeline.deciding_row(passed.replace(config={"select": {"batch": 8}}), best).batch == 8
-    assert timeline.deciding_row(passed.replace(config={"select": "odd"}), best).batch == 1
+    assert timeline.deciding_row(passed, best.side_by_side).batch == 1
+    assert timeline.deciding_row(passed.replace(config={"select": {"batch": 8}}), best.side_by_side).batch == 8
+    assert timeline.deciding_row(passed.replace(config={"select": "odd"}), best.side_by_side).batch == 1
     assert timeline.reference(passed).name == "fp32"
     assert timeline.ordered_candidates(passed)[0] is best
 
