@@ -6,8 +6,7 @@ from pydantic import Field
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.signature import Preprocessing
-from gauntlet.images.preprocessing import Layout
+from gauntlet.core.signature import Layout, Preprocessing
 
 
 class Augmentation(Frozen):

@@ -12,6 +12,7 @@ from gauntlet.core.errors import StageError, one_line
 
 Array = npt.NDArray[np.generic]
 NamedArrays = dict[str, Array]
+Floats = npt.NDArray[np.float64]
 
 INDEX_LIMIT = 2
 """Integers may index a table of unknown length; 0 and 1 are valid in nearly every table."""

@@ -12,6 +12,7 @@ from gauntlet.core.frozen import Frozen, Number
 
 FactsT = TypeVar("FactsT", bound=Facts)
 
+Severity = Literal["error", "warning"]
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq}
 
 
@@ -23,7 +24,7 @@ class Check(Frozen):
     op: Literal["<=", ">=", "<", ">", "=="]
     limit: Number
     unit: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
     detail: str = Field("", description="the evidence: which tensor, which sample, which class")
     remedy: str = Field("", description="how to fix it")
     override: str | None = Field(None, description="why a person overrode this failing check")
@@ -51,7 +52,7 @@ class Check(Frozen):
         remedy: str = "",
         *,
         unit: str = "",
-        severity: Literal["error", "warning"] = "error",
+        severity: Severity = "error",
     ) -> Self:
         """Return a check, written in the order of its condition: `Check.of("stage.metric", value, ">=", limit)`.
 

@@ -105,6 +105,7 @@ class HogFeatures(Frozen):
             raise ValueError(f"hog: a block of {size} is larger than image_size {min(height, width)}")
 
 
+Layout = Literal["NCHW", "NHWC", "none"]
 Resize = Literal["stretch", "crop", "letterbox"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 ChannelOrder = Literal["RGB", "BGR"]
@@ -155,7 +156,7 @@ class Signature(Frozen):
     )
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     states: States = Field((), description="of a streaming model: pairs of an input and the output that it becomes")
-    layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
+    layout: Layout = "NCHW"
     columns: tuple[str, ...] = Field((), description="of the table that the model was fitted on, in the matrix' order")
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()

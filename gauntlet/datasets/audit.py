@@ -4,12 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from gauntlet.core.arrays import Array
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Severity
+from gauntlet.core.signature import Layout
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.near_duplicates import (
@@ -20,8 +20,6 @@ from gauntlet.datasets.near_duplicates import (
     similar_pairs,
 )
 from gauntlet.datasets.splits import Dataset, Split, Splits, batches
-
-Layout = Literal["NCHW", "NHWC", "none"]
 
 BATCH = 64
 SEARCHED = ("train", "validation", "calibration")
@@ -69,20 +67,17 @@ def audit_splits(
         if name in ("train", "test") and not count
     ]
     fix = "add samples, or remove the class from data.labels"
-    without = _none("empty_classes", len(empty), "classes", ", ".join(empty[:5]), fix)
+    named = ", ".join(empty[:5])
+    severity: Severity = "error" if trained else "warning"
     checks = (
         *(() if dataset.random else (_leak_check(splits, contents, images=layout != "none", trained=trained),)),
-        without if trained else without.replace(severity="warning"),
+        Check.of("data.empty_classes", len(empty), "==", 0, named, fix, unit="classes", severity=severity),
         _finite_check(contents, trained=trained),
     )
     if not (contents["test"].fingerprints if "test" in contents else ()):
         return Audit(checks, ())
     pairs = _near_duplicates(splits, contents)
     return Audit((*checks, near_duplicates_check(pairs, len(splits["test"]), max_near_duplicates)), pairs)
-
-
-def _none(name: str, count: int, unit: str, detail: str, remedy: str) -> Check:
-    return Check(name=f"data.{name}", value=count, op="==", limit=0, unit=unit, detail=detail, remedy=remedy)
 
 
 def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images: bool, trained: bool) -> Check:
@@ -99,8 +94,9 @@ def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images
         for group in leaked[:3]
     )
     unit = "images" if images else "samples"
-    check = _none(f"leaked_{unit}", len(leaked), unit, copies, "remove the copies from all splits but one")
-    return check if images and trained else check.replace(severity="warning")
+    severity: Severity = "error" if images and trained else "warning"
+    fix = "remove the copies from all splits but one"
+    return Check.of(f"data.leaked_{unit}", len(leaked), "==", 0, copies, fix, unit=unit, severity=severity)
 
 
 def _finite_check(contents: Mapping[str, SplitContents], *, trained: bool) -> Check:
@@ -113,8 +109,8 @@ def _finite_check(contents: Mapping[str, SplitContents], *, trained: bool) -> Ch
     total = sum(sum(content.non_finite) for content in contents.values())
     fix = "replace NaN and infinity in the inputs, if the model does not take them for missing values"
     fix += ", or: --set 'overrides=[{check: data.non_finite_values, reason: missing values}]'" if trained else ""
-    check = _none("non_finite_values", total, "values", invalid, fix)
-    return check.replace(severity="warning") if total and not trained else check
+    severity: Severity = "warning" if total and not trained else "error"
+    return Check.of("data.non_finite_values", total, "==", 0, invalid, fix, unit="values", severity=severity)
 
 
 def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:

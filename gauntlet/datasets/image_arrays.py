@@ -9,9 +9,9 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.core.signature import Layout, Preprocessing, Signature, TensorSpec
 from gauntlet.datasets.splits import NPZ_ERRORS
-from gauntlet.images.preprocessing import Layout, preprocess, preprocess_batch
+from gauntlet.images.preprocessing import preprocess, preprocess_batch
 
 SUFFIX = ".pictures.npz"
 

@@ -94,6 +94,10 @@ class ImageFolder(NormalizedImages):
             raise ValueError("annotations: boxes need the whole image; set resize to stretch or letterbox, without hog")
         elif self.task not in (None, "segmentation" if self.annotations == "masks" else "detection"):
             raise ValueError(f"task: {self.task}: annotations tell boxes or masks; remove task")
+        if self.channel_order == "BGR" and len(self.mean) == 1:
+            raise ValueError(
+                "channel_order: BGR, but mean and std have one value (grayscale); give three, or remove it"
+            )
         return self
 
     @field_validator("group")
@@ -104,14 +108,6 @@ class ImageFolder(NormalizedImages):
         except re.error as error:
             raise ValueError(f"no regular expression: {error}") from error
         return pattern
-
-    @model_validator(mode="after")
-    def _order_fits_the_channels(self) -> Self:
-        if self.channel_order == "BGR" and len(self.mean) == 1:
-            raise ValueError(
-                "channel_order: BGR, but mean and std have one value (grayscale); give three, or remove it"
-            )
-        return self
 
     @property
     def input_size(self) -> tuple[int, int]:

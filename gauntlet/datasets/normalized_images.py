@@ -27,6 +27,10 @@ class NormalizedImages(DataSource):
             values = f"mean {list(self.mean)} and std {list(self.std)}"
             order = getattr(self, "channel_order", "RGB")
             raise ValueError(f"{values}; give three of each ({order}) or one (grayscale), every std above 0")
+        if self.hog is not None and len(self.mean) != 1:
+            raise ValueError(f"hog: histograms are of one channel, and mean has {len(self.mean)}; remove mean and std")
+        if self.hog is not None:
+            self.hog.require_fitting(*self.input_size)
         return self
 
     @property
@@ -38,12 +42,3 @@ class NormalizedImages(DataSource):
     @classmethod
     def _gray_for_histograms(cls, values: Any) -> Any:
         return GRAY | values if isinstance(values, dict) and values.get("hog") is not None else values
-
-    @model_validator(mode="after")
-    def _histograms_fit(self) -> Self:
-        if self.hog is None:
-            return self
-        if len(self.mean) != 1:
-            raise ValueError(f"hog: histograms are of one channel, and mean has {len(self.mean)}; remove mean and std")
-        self.hog.require_fitting(*self.input_size)
-        return self

@@ -1,6 +1,7 @@
 """Decode image files; the data stage and training share this function."""
 
 import io
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -32,46 +33,31 @@ def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) ->
         raise StageError("the file is empty")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            reason = _rejection_reason(image, max_pixels)
-            if reason is None:
-                return pixels_of_image(image, channels)
+            _require_still(image, max_pixels)
+            return pixels_of_image(image, channels)
+    except StageError:
+        raise
     except UnidentifiedImageError as error:
         raise StageError(f"not an image, or a damaged one (supported formats: {', '.join(FORMATS)})") from error
     except Exception as error:  # Pillow's readers raise many types
         raise StageError(f"damaged: {error or type(error).__name__}") from error
-    raise StageError(reason)
 
 
 def pixels_of_image(image: Image.Image, channels: int) -> npt.NDArray[np.uint8]:
     """Return the pixels of Pillow's image as `decode_image` does; StageError for more than 8 bits per channel."""
     if image.mode not in MODES:
-        raise StageError(_wrong_mode(image.mode))
+        raise StageError(f"pixel mode {image.mode}; expected at most 8 bits per channel")
+    if any(";16" in str(tile[3]) for tile in getattr(image, "tile", ())):  # Pillow would keep each value's high byte
+        raise StageError("16 bits per channel; expected at most 8")
     upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
     return np.asarray(upright).reshape(upright.height, upright.width, channels)
 
 
-def _wrong_mode(mode: str) -> str:
-    return f"pixel mode {mode}; expected at most 8 bits per channel"
-
-
-def _has_second_frame(image: Image.Image) -> bool:
-    """Tell whether there is one; to count a file's 100,000 directories takes more than a minute."""
-    try:
-        image.seek(1)
-    except EOFError:
-        return False
-    return True
-
-
-def _rejection_reason(image: Image.Image, max_pixels: int) -> str | None:
+def _require_still(image: Image.Image, max_pixels: int) -> None:
     if image.width * image.height > max_pixels:
-        return f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed"
-    if image.format != "MPO" and _has_second_frame(image):  # MPO: a phone's JPEG with a second image
-        return "several frames (animated or several pages); expected one"
-    if image.mode not in MODES:
-        return _wrong_mode(image.mode)
-    if any(
-        ";16" in str(tile[3]) for tile in getattr(image, "tile", ())
-    ):  # Pillow would keep the high byte of each value
-        return "16 bits per channel; expected at most 8"
-    return None
+        raise StageError(f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed")
+    if image.format == "MPO":  # a phone's JPEG with a second image
+        return
+    with suppress(EOFError):  # there is no second one; to count a file's 100,000 takes more than a minute
+        image.seek(1)
+        raise StageError("several frames (animated or several pages); expected one")

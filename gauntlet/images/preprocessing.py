@@ -1,7 +1,6 @@
 """Turn an image into a model's input as the signature says; every dataset uses this, so they cannot differ."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +8,7 @@ from PIL import Image
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import IMAGE_SCALE, HogFeatures, Preprocessing, Signature
-
-Layout = Literal["NCHW", "NHWC", "none"]
+from gauntlet.core.signature import IMAGE_SCALE, HogFeatures, Layout, Preprocessing, Signature
 
 
 def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> Array:
@@ -70,12 +67,9 @@ def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
 
 def _levels(images: Array, how: Preprocessing) -> npt.NDArray[np.uint8]:
     """Return images as levels from 0 to 255, rounded; those of image files stay as they are."""
-    levels = (
-        images if math.isclose(how.scale, IMAGE_SCALE) else 255 * (images.astype(np.float32) * np.float32(how.scale))
-    )
-    return np.ascontiguousarray(
-        levels if levels.dtype == np.uint8 else np.clip(levels, 0, 255).round().astype(np.uint8)
-    )
+    if not math.isclose(how.scale, IMAGE_SCALE):
+        images = 255 * (images.astype(np.float32) * np.float32(how.scale))
+    return np.ascontiguousarray(images if images.dtype == np.uint8 else images.clip(0, 255).round().astype(np.uint8))
 
 
 def _normalized(images: Array, how: Preprocessing) -> npt.NDArray[np.float32]:
@@ -142,11 +136,6 @@ def _inner_box(height: int, width: int, how: Preprocessing) -> tuple[int, int, i
     return (how.width - wide) // 2, (how.height - high) // 2, wide, high
 
 
-def host_preprocessing(how: Preprocessing) -> Preprocessing:
-    """Return what a caller does with uint8 pixels of the right size for the same network, normalized outside."""
-    return how.replace(in_graph=False, scale=IMAGE_SCALE)
-
-
 def fitting_inputs(arrays: NamedArrays, signature: Signature) -> NamedArrays:
     """Return inputs that were recorded for a model as those of another one: images, if need be, are normalized.
 
@@ -159,4 +148,4 @@ def fitting_inputs(arrays: NamedArrays, signature: Signature) -> NamedArrays:
     [images] = arrays.values()
     if images.dtype.name != "uint8" or images.shape[1:] != (how.height, how.width, len(how.mean)):
         return arrays
-    return {names[0]: preprocess_batch(images, host_preprocessing(how), signature.layout)}
+    return {names[0]: preprocess_batch(images, how.replace(scale=IMAGE_SCALE), signature.layout)}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.class_scores import ClassScore
 from gauntlet.metrics.confidence_calibration import are_probabilities
@@ -15,8 +15,6 @@ MAX_CURVES = 5
 MAX_POINTS = 100
 CHUNK_ROWS = 1024
 DIGITS = 5
-
-Floats = npt.NDArray[np.float64]
 
 
 class RankedClassScore(ClassScore):

@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.metrics.class_scores import ClassCounts, Floats, label_of
+from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.paired_accuracy import added_half_width
 
 RISK = 0.025

@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
-
-Floats = npt.NDArray[np.float64]
 
 
 class ClassScore(Frozen):

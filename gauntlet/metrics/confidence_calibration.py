@@ -6,10 +6,9 @@ Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
 
 BINS = 15
@@ -22,8 +21,6 @@ EIGHT_BITS, LARGEST_ROUNDING = 500, 0.5
 """Half a step of eight bits is 1 / 510 for each class; so many logits are never positive alone with such a sum."""
 EPSILON = 1e-12
 """Least probability of a class, whose logarithm would be infinite otherwise."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class ReliabilityBin(Frozen):

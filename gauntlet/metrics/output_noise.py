@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.metrics.error_metrics import differences, finite, unit_axes, units_of
-
-Floats = npt.NDArray[np.float64]
 
 SHARE = 0.98
 """Of the slices along an axis, this share is at least as good as the value of the axis: all of fewer than 50."""

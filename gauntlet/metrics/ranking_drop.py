@@ -3,11 +3,10 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from gauntlet.core.arrays import Floats
 from gauntlet.metrics.paired_accuracy import Z_95, PairedChange, added_half_width
 
-Floats = npt.NDArray[np.float64]
 METRIC = "macro_roc_auc"
 
 

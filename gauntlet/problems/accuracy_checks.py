@@ -1,19 +1,18 @@
 """The checks of a candidate's accuracy: what it loses, what agrees, and how noisy its outputs are."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import is_ragged, paired
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Severity
 from gauntlet.datasets.golden import RANDOM, REAL, GoldenCase
 from gauntlet.metrics.output_comparison import require_shapes
 from gauntlet.metrics.output_noise import output_noise
-from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange, resolve
+from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits
 from gauntlet.problems.base import Problem
 
@@ -27,32 +26,22 @@ def accuracy_checks(
     drop = _expected_drop_checks if facts.expected_loss is not None else _drop_checks
     return (
         *drop(config, facts, remedy),
-        *_class_drop_check(config, facts, remedy),
-        *_ranking_check(config, facts, remedy),
-        *_agreement_checks(config, facts, remedy),
+        *_bounded_checks(config, facts, remedy),
         *_noise_checks(config, facts, remedy),
     )
 
 
 def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> tuple[Check, ...]:
     """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
-    limit = config.max_accuracy_drop
-    change = facts.change
+    limit, change = config.max_accuracy_drop, facts.change
     if change is None:
         return ()
     verdict, needed = resolve(change, limit)
-    if change.lost is None:
-        changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
-        return _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
     more = f"about {needed} test samples would settle it" if needed else "no number of samples is likely to settle it"
     changed = f"{change.lost} of {change.n} samples lost, {change.gained} gained"
-    return _judged_drop(config, change, verdict, changed, more, remedy)
-
-
-def _judged_drop(
-    config: AccuracyLimits, change: PairedChange, verdict: LossVerdict, changed: str, more: str, remedy: str
-) -> tuple[Check, ...]:
-    limit = config.max_accuracy_drop
+    if change.lost is None:
+        more = "test on more samples to settle it"
+        changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
     detail = f"{verdict}: {changed}; 95 % interval {change.low:.4f} to {change.high:.4f}"
     fix = f"{remedy}; {more}" if verdict == "not resolved" else remedy
     measured = Check.of("accuracy.max_accuracy_drop", change.drop, "<=", limit, detail, fix)
@@ -64,7 +53,7 @@ def _judged_drop(
 def _unresolved_check(why: str, more: str, *, blocks: bool) -> Check:
     """Return the check that everything is proven; it fails where there is a reason why it is not."""
     fix = f"{more}; set accuracy.unresolved to accept or reject it meanwhile"
-    severity: Literal["error", "warning"] = "error" if blocks else "warning"
+    severity: Severity = "error" if blocks else "warning"
     return Check.of("accuracy.unresolved", int(bool(why)), "==", 0, why, fix, severity=severity)
 
 
@@ -87,19 +76,20 @@ def _expected_drop_checks(config: AccuracyLimits, facts: AccuracyComparison, rem
     return expected, _unresolved_check(why, more, blocks=blocks)
 
 
-def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
-    drop = facts.largest_class_drop
-    if drop is None:
-        return []
-    return [Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, drop.text, remedy)]
+def _bounded_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> Iterator[Check]:
+    """Yield the checks of what is proven to be lost in a class and of the ranking, and of what has to be equal.
 
-
-def _ranking_check(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
-    change = facts.ranking
-    if change is None:
-        return []
-    detail = f"mean ROC AUC {change.before:.4f} before, {change.after:.4f} now, {change.n} samples; at least this drop"
-    return [Check.of("accuracy.max_ranking_drop", change.low, "<=", config.max_ranking_drop, detail, remedy)]
+    The latter are outputs that are neither predictions nor floats, and without labels the detections that are kept.
+    """
+    if (drop := facts.largest_class_drop) is not None:
+        yield Check.of("accuracy.max_class_drop", drop.drop_low, "<=", config.max_class_drop, drop.text, remedy)
+    if (change := facts.ranking) is not None:
+        detail = f"mean ROC AUC {change.before:.4f} before, {change.after:.4f} now, {change.n} samples; "
+        detail += "at least this drop"
+        yield Check.of("accuracy.max_ranking_drop", change.low, "<=", config.max_ranking_drop, detail, remedy)
+    share, of_what = facts.agreement
+    if of_what:
+        yield Check.of("accuracy.min_agreement", share, ">=", config.min_agreement, of_what, remedy)
 
 
 def class_checks(
@@ -116,12 +106,6 @@ def class_checks(
         detail = f"class '{worst.label}', {worst.images} samples; FP32: {getattr(before, score):.4f}"
         checks.append(Check.of(f"accuracy.min_{score}", getattr(worst, score), ">=", own, detail, remedy))
     return checks
-
-
-def _agreement_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
-    """Check the outputs that are neither predictions nor floats, and without labels the detections that are kept."""
-    share, of_what = facts.agreement
-    return [Check.of("accuracy.min_agreement", share, ">=", config.min_agreement, of_what, remedy)] if of_what else []
 
 
 def _noise_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
@@ -26,7 +26,6 @@ LOST_SHARE = 0.6
 """Of what a reference expects to lose by its own probabilities, the share that is really lost: networks are too sure of
 themselves, and what a reference gets wrong cannot be lost. Measured on twelve problems (`benchmarks/wrong_passes`)."""
 
-Floats = npt.NDArray[np.float64]
 WeightedMetric = Callable[[Floats], Floats]
 """From weights of the samples, shape (r, n), to a metric for each row."""
 

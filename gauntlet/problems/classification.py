@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.class_drops import ClassDrop, largest_drop
 from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.metrics.error_metrics import predicted_classes, scores_per_class
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs
+from gauntlet.problems.base import Problem, WeightedMetric, beliefs
 from gauntlet.problems.prediction import Prediction
 
 TOP, SHOWN = 5, 3

@@ -7,13 +7,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
 from gauntlet.metrics.class_drops import ClassDrop, largest_number_drop
 from gauntlet.metrics.output_noise import FAINT, usual_samples
 from gauntlet.metrics.paired_accuracy import PairedChange
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
+from gauntlet.problems.base import Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction
 
 TYPICAL_R2 = 0.8

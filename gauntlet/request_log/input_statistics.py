@@ -3,10 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.ragged import is_ragged, without_padding
 from gauntlet.core.signature import IMAGE_SCALE, Signature
-from gauntlet.problems.base import Floats
 
 IMAGE = ("brightness", "contrast", "sharpness")
 COLOR = "colorfulness"

@@ -13,7 +13,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
-from gauntlet.core.report import Check, Report
+from gauntlet.core.report import Check, Report, Severity
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import FunctionOrName
 from gauntlet.core.workspace import Workspace
@@ -22,7 +22,6 @@ from gauntlet.datasets.splits import Split
 from gauntlet.onnx_model.model_file import read_graph
 from tasks.calibrate.calibration_set import (
     RangeChange,
-    Severity,
     changes,
     class_coverage_check,
     convergence_check,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -10,14 +10,12 @@ from pydantic import Field
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Severity
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import UserFunction
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.datasets.truth import class_indices
-
-Severity = Literal["error", "warning"]
 
 MAX_RANGE_CHANGE = 0.1
 """Shift of a range's end by the second half of the images, relative to its width, of the typical converged range.
@@ -75,9 +73,8 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, at_ha
     remedy = "raise calibrate.images" if images < at_hand else "bring more samples for the calibration split"
     if worst is not None and worst.method == "minmax":
         remedy += ", or use a method that clips outliers"
-    name, value = "calibrate.max_range_change", worst and worst.typical
-    check = Check(name=name, value=value, op="<=", limit=MAX_RANGE_CHANGE, severity=severity)
-    return check.replace(detail=f"{verdict}: {reason}", remedy="" if check.passed else remedy)
+    name, value, detail = "calibrate.max_range_change", worst.typical if worst else None, f"{verdict}: {reason}"
+    return Check.of(name, value, "<=", MAX_RANGE_CHANGE, detail, remedy, severity=severity)
 
 
 def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], severity: Severity) -> Check | None:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import one_line
 from gauntlet.core.ragged import comparable
 from gauntlet.metrics.error_metrics import centered_sqnr_db
@@ -35,7 +34,6 @@ MIN_GAIN_DB = 0.01
 """A smaller gain is the noise of these samples."""
 BATCH = 4
 """Samples in one call where every layer's outputs are in memory."""
-Floats = npt.NDArray[np.float64]
 INT32 = np.iinfo(np.int32)
 
 

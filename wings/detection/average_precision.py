@@ -7,9 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array
-
-Floats = npt.NDArray[np.float64]
+from gauntlet.core.arrays import Array, Floats
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)

@@ -29,11 +29,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Size
-
-Floats = npt.NDArray[np.float64]
 
 MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""

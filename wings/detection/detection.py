@@ -9,13 +9,13 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import source_region
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
+from gauntlet.problems.base import Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction, enlarged, with_caption
 from wings.detection.average_precision import average_precisions, coco_scores, match_detections, mean_average_precision
 from wings.detection.box_decoding import decode_boxes, has_form

@@ -7,13 +7,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.frozen import Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import source_region
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, probabilities, ratio
+from gauntlet.problems.base import Problem, WeightedMetric, beliefs, probabilities, ratio
 from gauntlet.problems.prediction import Prediction, with_caption
 
 

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import BoxDecoding
 from gauntlet.problems.output_evidence import Size, within_unit
 from wings.detection.box_decoding import EDGES
-
-Floats = npt.NDArray[np.float64]
 
 CORNERS = 0.95
 """Share of the rows whose third and fourth number exceed the first and second, from which on they are edges; others are

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split
 from gauntlet.images.preprocessing import restored_pixels
-from gauntlet.problems.base import Floats, Problem
+from gauntlet.problems.base import Problem
 from gauntlet.problems.prediction import DRAWINGS, INK, PAPER
 
 WORST, TYPICAL = 2, 2

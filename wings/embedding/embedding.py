@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.problems.base import Floats, Problem, WeightedMetric
+from gauntlet.core.arrays import Array, Floats, NamedArrays
+from gauntlet.problems.base import Problem, WeightedMetric
 from gauntlet.problems.output_evidence import SUM_TOLERANCE, Evidence, InferredProblem, is_named
 from gauntlet.problems.prediction import Prediction
 

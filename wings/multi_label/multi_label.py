@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.frozen import Number
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, probabilities, ratio
+from gauntlet.problems.base import Problem, WeightedMetric, probabilities, ratio
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
     Evidence,

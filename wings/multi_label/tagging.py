@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.base import Floats, beliefs
+from gauntlet.problems.base import beliefs
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
 from gauntlet.problems.prediction import Prediction
 from wings.multi_label.multi_label import MultiLabel

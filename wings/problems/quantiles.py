@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.errors import StageError
-from gauntlet.problems.base import Floats, ratio
+from gauntlet.problems.base import ratio
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
 from wings.problems.uninterpreted_values import UninterpretedValues
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.datasets.splitting import GROUPS
 from gauntlet.metrics.paired_accuracy import PairedChange
-from gauntlet.problems.base import Floats, WeightedMetric, ratio
+from gauntlet.problems.base import WeightedMetric, ratio
 from gauntlet.problems.output_evidence import Evidence, InferredProblem
 from wings.problems.uninterpreted_values import UninterpretedValues
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.metrics.class_scores import ClassCounts
-from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, ratio
+from gauntlet.problems.base import Problem, WeightedMetric, beliefs, ratio
 from gauntlet.problems.prediction import Prediction
 
 BLANK = 0

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv, ndtri, stdtrit
 
+from gauntlet.core.arrays import Floats
 from gauntlet.race.confidence import CONFIDENCE
 
-Floats = npt.NDArray[np.float64]
 SECTIONS = 16
 """Consecutive parts of a run, whose spread shows how much its requests depend on each other."""
 

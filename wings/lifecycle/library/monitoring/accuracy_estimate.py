@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gauntlet.core.arrays import Floats
 from gauntlet.request_log.input_statistics import IMAGE
 from wings.lifecycle.library.monitoring.features import CONFIDENCE
-from wings.lifecycle.library.monitoring.martingale import Floats
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import EstimateResult
 from wings.lifecycle.library.monitoring.reference import MonitoringReference

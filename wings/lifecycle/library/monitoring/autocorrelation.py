@@ -15,7 +15,7 @@ part that does as all of them, by the autocorrelation that the first two lags te
 
 import numpy as np
 
-from wings.lifecycle.library.monitoring.martingale import Floats
+from gauntlet.core.arrays import Floats
 
 LAGS = 16
 """Dependence over more samples is not seen."""

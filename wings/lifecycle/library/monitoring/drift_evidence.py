@@ -10,8 +10,9 @@ long stream. Where samples of the stream depend on each other, each counts for l
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
+from wings.lifecycle.library.monitoring.martingale import Wealth, wealth
 
 POWERS = (0.15, 0.4, 0.7)
 """Exponents of the bets on p-values that are small, large, or both."""

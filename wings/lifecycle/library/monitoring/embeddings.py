@@ -12,9 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
-from gauntlet.problems.base import Floats
 
 DISTANCE = "embedding distance"
 """Name of the feature."""

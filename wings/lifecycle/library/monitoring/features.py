@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.problems import problem_of
-from gauntlet.problems.base import Floats
 from gauntlet.problems.classification import Classification
 from gauntlet.request_log.input_statistics import input_names, moments
 from wings.lifecycle.library.monitoring.embeddings import DISTANCE

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wings.lifecycle.library.monitoring.martingale import Floats
+from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 HOUR_S = 3600

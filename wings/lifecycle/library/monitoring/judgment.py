@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.accuracy_estimate import MAX_ERROR, estimate_accuracy
 from wings.lifecycle.library.monitoring.acquittal import Change, last_change
 from wings.lifecycle.library.monitoring.drift_evidence import log_bets
 from wings.lifecycle.library.monitoring.features import DESCRIPTIONS, PREDICTED
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S, asked_at
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
+from wings.lifecycle.library.monitoring.martingale import Wealth
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import (
     EstimateResult,

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.problems.base import Floats
 from gauntlet.request_log.log_format import ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 

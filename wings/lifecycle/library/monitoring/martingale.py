@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from gauntlet.core.arrays import Floats
+
 FIRST = 0.5
 """Weight of a start at the first sample."""
 SCALE = 100.0

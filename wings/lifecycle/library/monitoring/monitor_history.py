@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
-from gauntlet.problems.base import Floats
 from gauntlet.request_log.input_statistics import input_names, input_statistics
 from gauntlet.request_log.log_format import REFUSED, ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Floats, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.reporting.drawing import INK, LINE, MUTED, SERIES, embed, themed
@@ -18,7 +18,6 @@ from wings.lifecycle.library import TEMPLATES
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.features import feature_names
 from wings.lifecycle.library.monitoring.judgment import Evidence
-from wings.lifecycle.library.monitoring.martingale import Floats
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult, MovedSample
 
 POINTS = 400

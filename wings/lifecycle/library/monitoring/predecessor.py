@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Floats, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
@@ -24,7 +24,7 @@ from gauntlet.problems.classification import Classification
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.features import are_broken
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
+from wings.lifecycle.library.monitoring.martingale import Wealth
 from wings.lifecycle.library.monitoring.monitor_history import Indices, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, PreviousResult
 from wings.lifecycle.library.monitoring.risk_evidence import labeled_wealth

@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from gauntlet.bundle.bundle import Bundle, open_arrays
 from gauntlet.bundle.contract import Contract
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS, Split
 from gauntlet.datasets.truth import class_indices
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
 from gauntlet.onnx_model.model_file import read_graph
-from gauntlet.problems.base import Floats
 from gauntlet.request_log.input_statistics import input_statistics
 from gauntlet.request_log.log_format import REFERENCE
 from gauntlet.runtime.batched_inference import batched_inference

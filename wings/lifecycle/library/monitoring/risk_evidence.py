@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.autocorrelation import FIRST_SAMPLES, LAGS, autocorrelation_times
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
+from wings.lifecycle.library.monitoring.martingale import Wealth, wealth
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)

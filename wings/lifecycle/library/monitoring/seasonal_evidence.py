@@ -15,10 +15,11 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
 from wings.lifecycle.library.monitoring.drift_evidence import conformal_p_values, drift_wealth, log_bets
 from wings.lifecycle.library.monitoring.judged_samples import HOUR_S
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
+from wings.lifecycle.library.monitoring.martingale import Wealth, wealth
 
 STATES = 8
 """No state of the cycle is less than 1/`STATES` of a season: three hours of a day."""

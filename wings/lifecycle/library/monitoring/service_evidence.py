@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
+from gauntlet.core.arrays import Floats
+from wings.lifecycle.library.monitoring.martingale import Wealth
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, ServiceResult
 from wings.lifecycle.library.monitoring.risk_evidence import exceeds_wealth
