@@ -16,7 +16,7 @@ from flows.cli.report_tables import NAME_WIDTH, folded, latency_table, plain_tab
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
-from gauntlet.core.workspace import steps_log
+from gauntlet.core.workspace import LOGS, handled, steps_log
 from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size
 
@@ -71,18 +71,10 @@ class Lines(logging.Handler):
 def live(console: Console) -> Iterator[None]:
     """Show what happens inside."""
     columns = (TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[of]}"), TimeRemainingColumn())
-    logs = (logging.getLogger("gauntlet"), steps_log)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        handler = Lines(console, bar)
-        for logger in logs:
-            logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
-        steps_log.propagate = False
-        try:
-            yield
-        finally:
-            for logger in logs:
-                logger.removeHandler(handler)
+    steps_log.propagate = False
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with shown as bar, handled(Lines(console, bar), *LOGS):
+        yield
 
 
 def print_report(console: Console, report: RunReport, home: Home) -> None:

@@ -11,11 +11,10 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.runtime import task_run
 
 from flows.record.run import Run
-from gauntlet.core.workspace import progress_log, steps_log
+from gauntlet.core.workspace import LOGS, handled, progress_log
 
 log = logging.getLogger("gauntlet")
 
-LOGS = (logging.getLogger("gauntlet"), steps_log)
 EXTRAS = ("work", "began", "ended", "done", "total", "unit", "metrics")
 """What progress records carry besides their text."""
 
@@ -53,12 +52,8 @@ class ProgressRelay(logging.Handler):
 @contextmanager
 def relay_progress(run: Run, stage: str, work: str) -> Iterator[None]:
     """Relay the progress of a stage's work, which is named by its key, while it is done."""
-    relay = ProgressRelay(run, stage, work)
-    progress_log.addHandler(relay)
-    try:
+    with handled(ProgressRelay(run, stage, work), progress_log):
         yield
-    finally:
-        progress_log.removeHandler(relay)
 
 
 class ProgressWriter(logging.Handler):
@@ -80,15 +75,8 @@ class ProgressWriter(logging.Handler):
 def write_progress(path: Path) -> Iterator[None]:
     """Write what is logged inside to a file, in a process whose log nobody reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = ProgressWriter(path)
-    for logger in LOGS:
-        logger.addHandler(writer)
-        logger.setLevel(logging.INFO)
-    try:
+    with handled(ProgressWriter(path), *LOGS):
         yield
-    finally:
-        for logger in LOGS:
-            logger.removeHandler(writer)
 
 
 class ProgressReader:

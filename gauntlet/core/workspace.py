@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +12,21 @@ from gauntlet.core.errors import StageError
 
 progress_log = logging.getLogger("gauntlet.progress")
 steps_log = logging.getLogger("gauntlet-steps")
+LOGS = (logging.getLogger("gauntlet"), steps_log)
+"""Of all that is logged; the first has `progress_log` below it."""
+
+
+@contextmanager
+def handled(handler: logging.Handler, *logs: logging.Logger) -> Iterator[None]:
+    """Give a handler what is logged inside."""
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeHandler(handler)
 
 
 def gauntlet_home() -> Path:
