@@ -1,20 +1,19 @@
 """Gate on the model file: what can be checked without running it on data."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import one_line
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.graph import all_nodes, first_axis, format_type, node_label, opset_versions, required_inputs
-from gauntlet.onnx_model.model_file import invalid_external_locations, read_graph
+from gauntlet.onnx_model.model_file import checker_error, invalid_external_locations, read_graph
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.operator_support import training_mode_nodes, unsupported_nodes
 from gauntlet.runtime.session import open_session, supported_ir_version, supported_opset
@@ -69,8 +68,11 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
     proto = read_graph(path)
     signature, versions = Signature.find(proto), opset_versions(proto)
     standard = any(node.domain in ("", "ai.onnx") for node in all_nodes(proto.graph))  # CatBoost's files have none
-    checker_errors = _error_of(lambda: onnx.checker.check_model(str(path), full_check=True))
-    load_errors = _error_of(lambda: open_session(path))
+    checker_errors, load_errors = [*filter(None, [checker_error(path)])], list[str]()
+    try:
+        open_session(path)
+    except StageError as error:
+        load_errors.append(one_line(error))
     facts = StructureFacts(
         opsets=versions,
         ir_version=proto.ir_version,
@@ -126,18 +128,8 @@ def _unregistered(proto: onnx.ModelProto, load_errors: list[str]) -> list[str]:
 
 def _no_faults(name: str, faults: list[str]) -> Check:
     detail = ", ".join(faults[:3]) + (f" and {len(faults) - 3} more" if len(faults) > 3 else "")
-    remedy = REMEDIES[name] if faults else ""
-    return Check(name=f"structure.{name}", value=len(faults), op="==", limit=0, detail=detail, remedy=remedy)
+    return Check.of(f"structure.{name}", len(faults), "==", 0, detail, REMEDIES[name])
 
 
 def _at_most(name: str, version: int | None, limit: int) -> Check:
     return Check(name=f"structure.{name}", value=version, op="<=", limit=limit, remedy=REMEDIES[name])
-
-
-def _error_of(call: Callable[[], object]) -> list[str]:
-    """Return the message of the error that a call raises, or an empty list."""
-    try:
-        call()
-    except Exception as error:  # the checker and the runtime raise many types
-        return [one_line(error)]
-    return []

@@ -103,7 +103,6 @@ def _traced_constants_check(lines: list[str]) -> tuple[Check, ...]:
     """Return a warning when tracing froze values: harmless unless they change from call to call."""
     if not lines:
         return ()
-    check = Check(name="export.traced_constants", value=len(lines), op="==", limit=0, severity="warning")
     detail = "; ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
     remedy = "harmless if the value never changes; else compute it with tensors, or use export.kind: dynamo"
-    return (check.explained(detail, remedy),)
+    return (Check.of("export.traced_constants", len(lines), "==", 0, detail, remedy, severity="warning"),)

@@ -33,9 +33,9 @@ class CrossCheck(Frozen):
     def check(self) -> Check:
         """Return the check that names the wrong exporters: a warning for one, an error for both."""
         if not self.distances:
-            check = Check(name="export.wrong_exporters", value=None, op="==", limit=0, severity="warning")
             detail = "exporters not compared: " + "; ".join(self.wrong.values())
-            return check.explained(detail, "see the structure gate for what the runtime does not support")
+            fix = "see the structure gate for what the runtime does not support"
+            return Check.of("export.wrong_exporters", None, "==", 0, detail, fix, severity="warning")
         both = len(self.wrong) == 2
         detail = "; ".join(f"{exporter}: {why}" for exporter, why in self.wrong.items())
         remedy = "set export.kind to the correct exporter; its warnings name lines that cause a difference"

@@ -20,15 +20,13 @@ from gauntlet.onnx_model.recognition import control_flow_of, precision_of
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session, supported_ir_version, supported_opset
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts, StepFacts
-from tasks.normalize.normalizer import Proof, apply_steps, apply_unproven
+from tasks.normalize.normalizer import Proof, apply_steps
 from tasks.normalize.steps import STEPS, Setting
 
 SAMPLES = 8
 """Real and random samples, of each so many, to compare."""
 INLINE_BYTES = 100_000
 """Smaller tensors stay in the graph's file while the steps run: shapes, and what they may compute with."""
-ARTIFACT = "normalized"
-"""The name of the artifact."""
 
 
 def normalize(
@@ -61,7 +59,7 @@ def normalize(
         max_ir_version=max_ir_version or supported_ir_version(),
         one_sample_per_call=_has_whole_inputs(source, reference),
     )
-    planned = apply_unproven(without_weights(source, INLINE_BYTES), setting, STEPS)
+    planned = apply_steps(without_weights(source, INLINE_BYTES), setting, STEPS)
     if not planned.changed:  # usual for exports: nothing is written, and no session opened
         return _report(config, source, source, planned.steps, model, reference, noise)
     try:
@@ -150,7 +148,7 @@ def _report(
         control_flow=control_flow_of(after),
     )
     checks = _fixed_inputs_check(config, before, golden, steps)
-    return Report(facts=facts, checks=checks, artifacts={ARTIFACT: kept})
+    return Report(facts=facts, checks=checks, artifacts={"normalized": kept})
 
 
 def _fixed_inputs_check(
@@ -177,6 +175,6 @@ def _source_check(proof: Proof) -> tuple[Check, ...]:
     """Return a warning when only the normalized file is valid ONNX; where nothing changed, `structure` judges it."""
     if not proof.checker_error:
         return ()
-    check = Check(name="normalize.source_errors", value=1, op="==", limit=0, severity="warning")
+    detail = f"the file as it came is not valid ONNX: {proof.checker_error}"
     remedy = "candidates are made from the normalized file; export the model again to ship it as it came"
-    return (check.explained(f"the file as it came is not valid ONNX: {proof.checker_error}", remedy),)
+    return (Check.of("normalize.source_errors", 1, "==", 0, detail, remedy, severity="warning"),)

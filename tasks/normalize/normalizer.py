@@ -34,21 +34,18 @@ class Normalized:
         return any(step.outcome == "applied" for step in self.steps)
 
 
-def apply_unproven(proto: onnx.ModelProto, setting: Setting, steps: Mapping[StepName, tuple[Step, ...]]) -> Normalized:
-    """Apply every step to a copy of the model, and prove nothing: to see whether there is anything to do."""
-    return _apply(proto, setting, steps, None)
-
-
 def apply_steps(
-    proto: onnx.ModelProto, setting: Setting, steps: Mapping[StepName, tuple[Step, ...]], prove: Prove
+    proto: onnx.ModelProto, setting: Setting, steps: Mapping[StepName, tuple[Step, ...]], prove: Prove | None = None
 ) -> Normalized:
     """Apply every step to a copy of the model; what is not proven to keep the outputs is undone.
+
+    Without `prove`, nothing is: to see whether there is anything to do.
 
     Raises:
         ConfigError: when an input to fix does not exist, or its value does not fit.
     """
     together = _apply(proto, setting, steps, None)
-    if not together.changed:
+    if prove is None or not together.changed:
         return together
     failure, error = prove(together.proto)
     if failure:

@@ -86,8 +86,8 @@ def numerics(
             cases, comparison, chance = without_ties(config, path, cases, comparison, passes)
         checks = [_with_rounding(check, config, rounding) for check in _checks(config, comparison)]
     if not all(check.passed for check in checks) and not chance:
-        cause = ROUNDING
-        if not _is_rounding(comparison, rounding):
+        cause, worst = ROUNDING, comparison.worst
+        if worst is None or worst.error > NOISE_FACTOR * rounding.get(worst.output, 0.0):
             located = (locate(path, reference, config.max_rel_error) for locate in kinds("divergence").values())
             divergence, as_written = next(filter(None, located), None), _is_right_as_written(config, path, reference)
             cause = _cause(_wrong_sizes(config, comparison.rows), divergence, as_written)
@@ -144,10 +144,11 @@ def _decided_by_rounding(
 
 
 def _checks(config: Tolerances, comparison: OutputComparison) -> list[Check]:
-    errors = comparison.failures
-    remedy = "export with dynamic axes for every size that may change: batch, height, width" if errors else ""
-    detail = next(iter(errors), "")
-    checks = [Check(name="numerics.failed_batches", value=len(errors), op="==", limit=0, detail=detail, remedy=remedy)]
+    failures, remedy = (
+        comparison.failures,
+        "export with dynamic axes for every size that may change: batch, height, width",
+    )
+    checks = [Check.of("numerics.failed_batches", len(failures), "==", 0, next(iter(failures), ""), remedy)]
     if comparison.worst is None:
         return [*checks, Check.of(ERROR, None, "<=", config.max_rel_error, "no outputs could be compared")]
     worst = comparison.worst
@@ -189,11 +190,6 @@ def _wrong_sizes(config: Tolerances, rows: tuple[OutputDifference, ...]) -> list
     """Return the input sizes with wrong outputs; none unless the outputs are right at the size of the data."""
     wrong = list(dict.fromkeys(row.data for row in rows if not row.within(config)))
     return [] if {REAL, RANDOM} & set(wrong) else wrong
-
-
-def _is_rounding(comparison: OutputComparison, amplified: Mapping[str, float]) -> bool:
-    worst = comparison.worst
-    return worst is not None and worst.error <= NOISE_FACTOR * amplified.get(worst.output, 0.0)
 
 
 def _is_right_as_written(config: Tolerances, path: Path, golden: Golden) -> bool:

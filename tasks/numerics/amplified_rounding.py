@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import GoldenCase
@@ -62,11 +61,7 @@ def nudged_weights(proto: onnx.ModelProto, seed: int = 0, steps: int = 1) -> onn
     for tensor in proto.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
             values = numpy_helper.to_array(tensor)
-            nudged = values + steps * (_neighbours(values, generator) - values)
+            towards = np.where(generator.random(values.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
+            nudged = np.where(values == 0, values, values + steps * (np.nextafter(values, towards) - values))
             tensor.CopyFrom(numpy_helper.from_array(nudged.astype(np.float32), tensor.name))
     return proto
-
-
-def _neighbours(values: Array, generator: np.random.Generator) -> Array:
-    towards = np.where(generator.random(values.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
-    return np.where(values == 0, values, np.nextafter(values, towards))

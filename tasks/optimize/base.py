@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from gauntlet.core.frozen import Kind
 
@@ -22,6 +22,10 @@ class Pass(Kind, ABC):
     @abstractmethod
     def name(self) -> str:
         """The candidate's name."""
+
+    def halves(self) -> tuple[Self, ...]:
+        """Return the two halves of a group of passes; empty for a single pass."""
+        return ()
 
     @abstractmethod
     def apply(self, model: Path, destination: Path) -> None:

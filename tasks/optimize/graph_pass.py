@@ -12,7 +12,6 @@ from gauntlet.core.user_code import UserFunction
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import open_session, supported_ir_version
 from tasks.optimize.base import Pass
-from tasks.optimize.in_memory_pass import PassGroup
 
 
 class OrtGraph(Pass):
@@ -72,11 +71,6 @@ def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.Mo
     after.ir_version = min(after.ir_version, supported_ir_version())
     write_model(after, destination)
     return after
-
-
-def halves(graph_pass: GraphPass) -> tuple[GraphPass, ...]:
-    """Return the two halves of a group of passes; empty for a single pass."""
-    return graph_pass.halves() if isinstance(graph_pass, PassGroup) else ()
 
 
 def layout_nodes(proto: onnx.ModelProto) -> int:

@@ -32,7 +32,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.timing import time_calls
-from tasks.optimize.graph_pass import GraphPass, apply_pass, halves, layout_nodes
+from tasks.optimize.graph_pass import GraphPass, apply_pass, layout_nodes
 from tasks.optimize.in_memory_pass import InMemoryPass
 
 PassFailure = Literal["", "fails", "invalid", "wrong", "crash"]
@@ -79,7 +79,7 @@ class ChainState(Frozen):
     def after(self, facts: PassFacts, model: str | None = None) -> Self:
         """Return the state after the first pending pass; a group that broke the model is followed by its halves."""
         tried, rest = self.pending[0], self.pending[1:]
-        parts = halves(tried) if facts.broke else ()
+        parts = tried.halves() if facts.broke else ()
         facts = facts.replace(outcome="split") if parts else facts
         return self.replace(pending=(*parts, *rest), steps=(*self.steps, facts), model=model or self.model)
 

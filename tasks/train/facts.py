@@ -103,7 +103,7 @@ def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
     Some networks with random weights are like that. Every candidate then agrees with the source, whatever it computes.
     """
     floats = [array for array in golden.test_outputs.values() if array.dtype.kind == "f" and np.isfinite(array).any()]
-    if not floats or any(map(_varies, floats)) or not any(map(_varies, golden.real.inputs.values())):
+    if not floats or any(map(varies, floats)) or not any(map(varies, golden.real.inputs.values())):
         return ()
     name, samples = "train.constant_outputs", len(floats[0])
     detail = f"the same values for all {samples} samples, though these differ: every candidate will agree with them"
@@ -111,7 +111,7 @@ def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
     return (Check.of(name, len(floats), "==", 0, detail, fix, unit="outputs", severity="warning"),)
 
 
-def _varies(array: Array) -> bool:
+def varies(array: Array) -> bool:
     """Return whether the samples of an array, shape (n, ...), differ."""
     return not np.array_equal(array, np.broadcast_to(array[:1], array.shape), equal_nan=array.dtype.kind == "f")
 

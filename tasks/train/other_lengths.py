@@ -14,6 +14,7 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.states import axis_terms, has_state_word
 from gauntlet.datasets.golden import Predict, first_samples
 from gauntlet.datasets.splits import Split
+from tasks.train.facts import varies
 
 SAMPLES, FEWEST = 32, 4
 """Samples of a length. Longer ones are fewer, because they cost more."""
@@ -142,8 +143,8 @@ def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: 
     sums = {axis: [now[term] if term in now else int(term) for term in axis_terms(axis, now)] for axis in now}
     new = {axis: sum(parts) for axis, parts in sums.items() if parts} | new
     cuts = [{name: _cut(array, axes.get(name, {}), new, at) for name, array in real.items()} for at in places]
-    varied = [name for name, array in real.items() if _varies(array)]
-    return next((cut for cut in cuts if all(_varies(cut[name]) for name in varied)), cuts[0])
+    varied = [name for name, array in real.items() if varies(array)]
+    return next((cut for cut in cuts if all(varies(cut[name]) for name in varied)), cuts[0])
 
 
 def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | None) -> Array:
@@ -159,10 +160,6 @@ def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | No
             array = np.concatenate([array, np.roll(array, 1, axis=0)], place)
         array = array.take(indices, place, mode="wrap")
     return array
-
-
-def _varies(array: Array) -> bool:
-    return len(array) > 1 and bool(np.any(array != array[:1]))
 
 
 def _finite_outputs(predict: Predict, inputs: NamedArrays) -> set[str] | None:

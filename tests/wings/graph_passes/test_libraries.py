@@ -29,7 +29,7 @@ from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import GraphPass, OrtGraph, PythonPass, apply_pass, halves
+from tasks.optimize.graph_pass import GraphPass, OrtGraph, PythonPass, apply_pass
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 from wings.graph_passes.simplifiers import OnnxOptimizer, OnnxScript, OnnxScriptRewriter, OnnxSim, OnnxSlim, _without
 from wings.graph_passes.transformers import TransformerFusions
@@ -116,7 +116,7 @@ def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_
     run_in_subprocess(try_pending_passes, *arguments, timeout_s=180, memory_bytes=4_000_000_000)
     state = ChainState.read(tmp_path)
     assert [step.outcome for step in state.steps] == ["split"]
-    assert state.pending == (*halves(group), OnnxSlim())
+    assert state.pending == (*group.halves(), OnnxSlim())
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_group_raises_when_it_has_no_pass_of_a_name(subject, tmp_path: Path, gra
 @pytest.mark.parametrize("group", [OnnxOptimizer(), OnnxScriptRewriter()], ids=lambda p: p.name)
 def test_halves_of_a_group_hold_every_pass_once(group: Any) -> None:
     def singles(part: Any) -> list[Any]:
-        parts = halves(part)
+        parts = part.halves()
         return [single for half in parts for single in singles(half)] if parts else [part]
 
     names = [single.name for single in singles(group)]
     assert len(set(names)) == len(names) > 20
-    assert halves(OnnxSlim()) == ()
+    assert OnnxSlim().halves() == ()
 
 
 def test_chain_has_these_passes_in_the_order_in_which_they_help() -> None:
