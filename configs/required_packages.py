@@ -12,9 +12,8 @@ from gauntlet.core.shipping import configured_stages
 def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
     """Return the optional packages of a configuration: package -> (the key that needs it, the extra)."""
     parts: dict[str, Any] = {name: getattr(config, name) for name in ("data", "train", "export", "runner")}
-    parts |= {f"optimize.{number}": graph_pass for number, graph_pass in enumerate(config.optimize)}
-    parts |= {f"quantize.{number}": recipe for number, recipe in enumerate(config.quantize)}
-    parts |= {f"prune.{number}": pruning for number, pruning in enumerate(config.prune)}
+    for name in ("optimize", "quantize", "prune"):
+        parts |= {f"{name}.{number}": part for number, part in enumerate(getattr(config, name))}
     needed = _packages_of(parts)
     for name, stage in configured_stages(config, "quantized", "winner", "bundle").items():
         needed |= {package: (name, extra) for package, extra in stage.packages.items()}

@@ -30,14 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser().parse_args(words or ["--help"])
         command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
         return command(options)
-    except PipelineError as error:
-        print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
-    except ModuleNotFoundError as error:
-        if (missing := missing_package(error)) is None:
+    except (PipelineError, ModuleNotFoundError) as error:
+        reason = error if isinstance(error, PipelineError) else missing_package(error)
+        if reason is None:
             raise
-        print(f"gauntlet: {missing}", file=sys.stderr)  # noqa: T201
-        return missing.exit_code
+        print(f"gauntlet: {reason}", file=sys.stderr)  # noqa: T201
+        return reason.exit_code
     except KeyboardInterrupt:
         print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201
         return 130

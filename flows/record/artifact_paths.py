@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,8 @@ def keep_in_shared_store(home: Home, folder: Path) -> None:
 def artifact_paths(records: list[Path]) -> set[str]:
     """Return the path of every artifact that some files of JSON, or of a value a line, name."""
     known = [record for record in records if record.exists()]
-    return {path for record in known for value in _values(record) for path in _paths(value)}
-
-
-def _values(record: Path) -> Iterator[Any]:
-    if record.suffix == ".jsonl":
-        yield from Journal(record)
-    else:
-        yield json.loads(record.read_bytes())
+    values = (Journal(record) if record.suffix == ".jsonl" else [json.loads(record.read_bytes())] for record in known)
+    return {path for value in chain.from_iterable(values) for path in _paths(value)}
 
 
 def _paths(value: Any) -> Iterator[str]:

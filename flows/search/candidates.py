@@ -1,7 +1,7 @@
 """The candidates of a run: what passes, recipes and pruning make of a network, each behind its gates."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import chain, product
@@ -41,14 +41,8 @@ def search_candidates(line: Line, config: PipelineConfig, reference: Reference) 
     with line.side_by_side(config.runner) as lines:
         normalized = lines.fork(lambda own: add_normalized(own, config, reference))
         search, passed = Search.start(lines, config, reference, reference.base).optimize(config.optimize)
-        quantized = search.fork(Search.quantize)
-        pruned = [search.fork(Search.prune, pruning) for pruning in config.prune]
-    return (reference.candidate, *normalized.result(), *passed, *joined([quantized, *pruned]))
-
-
-def joined(forks: Iterable[Future[Candidates]]) -> Candidates:
-    """Return what all forks have made; what ended one of them is raised."""
-    return tuple(chain.from_iterable([fork.result() for fork in forks]))
+        made = [search.fork(Search.quantize), *(search.fork(Search.prune, pruning) for pruning in config.prune)]
+    return (reference.candidate, *normalized.result(), *passed, *chain.from_iterable(each.result() for each in made))
 
 
 def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:

@@ -25,13 +25,8 @@ class ExtendedSplit:
     @property
     def labels(self) -> Array:
         """The truth of all samples."""
-        assert self.base.labels is not None
-        return np.concatenate([self.base.labels, self._extra_labels])
-
-    @property
-    def _extra_labels(self) -> Array:
-        assert self.extra.labels is not None
-        return self.extra.labels
+        assert self.base.labels is not None and self.extra.labels is not None
+        return np.concatenate([self.base.labels, self.extra.labels])
 
     def __len__(self) -> int:
         return len(self.base) + len(self.extra)
@@ -51,7 +46,8 @@ class ExtendedSplit:
         base = self.base.save(folder, f"{name}-base")
         inputs = {f"inputs/{key}": array for key, array in self.extra.inputs.items()}
         content = np.frombuffer(base.read_bytes(), np.uint8)
-        np.savez(path, allow_pickle=False, base=content, base_name=base.name, labels=self._extra_labels, **inputs)
+        labels = self.labels[len(self.base) :]
+        np.savez(path, allow_pickle=False, base=content, base_name=base.name, labels=labels, **inputs)
         base.unlink()
         return path
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from scipy.special import logsumexp
 
 from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
@@ -78,8 +79,6 @@ def _probability_columns(scores: Array, classes: int) -> Iterator[Floats]:
     if are_probabilities(scores):
         yield from (scores[:, index].astype(np.float64) for index in range(classes))
         return
-    from scipy.special import logsumexp
-
     chunks = (scores[start : start + CHUNK_ROWS] for start in range(0, len(scores), CHUNK_ROWS))
     totals = np.concatenate([logsumexp(chunk.astype(np.float64), axis=1) for chunk in chunks])
     for index in range(classes):

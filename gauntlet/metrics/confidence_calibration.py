@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from pydantic import Field
+from scipy.special import log_softmax, logsumexp
 
 from gauntlet.core.arrays import Array, Floats
 from gauntlet.core.frozen import Frozen, Number
@@ -102,7 +103,7 @@ def class_probabilities(scores: Array, temperature: float = 1.0) -> Array:
     as_given = are_probabilities(scores)
     if as_given and temperature == 1:
         return scores
-    return np.asarray(np.exp(_log_probabilities(_logits(scores, as_given), temperature)))
+    return np.asarray(np.exp(log_softmax(_logits(scores, as_given) / temperature, axis=1)))
 
 
 def are_probabilities(scores: Array) -> bool:
@@ -139,7 +140,6 @@ def fit_temperature(scores: Array, truth: Array) -> float:
     that predicts every held-out sample correctly would have no best temperature but 0, full confidence.
     """
     from scipy.optimize import minimize_scalar
-    from scipy.special import logsumexp
 
     step = 1 + scores.size // MAX_FITTED_SCORES
     logits, truth = _logits(scores[::step], are_probabilities(scores)), truth[::step]
@@ -161,7 +161,7 @@ def _by_sample(scores: Array, truth: Array, temperature: float) -> Iterator[tupl
     as_given, rows = are_probabilities(scores), max(1, CHUNK_SCORES // scores.shape[1])
     for start in range(0, len(scores), rows):
         labels = truth[start : start + rows]
-        logs = _log_probabilities(_logits(scores[start : start + rows], as_given), temperature)
+        logs = log_softmax(_logits(scores[start : start + rows], as_given) / temperature, axis=1)
         of_truth, shares = logs[np.arange(len(logs)), labels], np.exp(logs)
         brier = (shares**2).sum(axis=1) - 2 * np.exp(of_truth) + 1
         yield shares.max(axis=1), shares.argmax(axis=1) == labels, -of_truth, brier
@@ -172,9 +172,3 @@ def _logits(scores: Array, as_given: bool) -> Floats:
     wide = scores.astype(np.float64)
     wide = np.log(np.maximum(wide, EPSILON)) if as_given else wide
     return np.asarray(wide - wide.max(axis=1, keepdims=True))
-
-
-def _log_probabilities(logits: Floats, temperature: float) -> Floats:
-    from scipy.special import log_softmax
-
-    return np.asarray(log_softmax(logits / temperature, axis=1))

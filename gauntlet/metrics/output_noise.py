@@ -7,7 +7,7 @@ counts alone.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,17 +51,13 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
         return OutputNoise(math.nan)
     whole, axes = signal.sum() or level.sum(), unit_axes(expected)
     values = [OutputNoise(float(_decibels(whole, noise.sum())))]
-    for axis, length in enumerate(signal.shape):
-        if length > 1:
-            own = _along(signal, axis)
-            of_level = _along(level, axis)
-            unit = _units(own, of_level, axis + 1 in axes)
-            ratios = _decibels(_slice_signal(own, of_level, unit), _along(noise, axis))
-            index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
-            lost = np.where(own >= _of_unit(own, unit) / 2, ratios, np.inf)
-            if lost.min() <= 0:  # the mean of all samples would be as good
-                index = int(lost.argmin())
-            values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
+    for axis, own, unit, spread in _by_axis(signal, level, axes):
+        ratios = _decibels(spread, _along(noise, axis))
+        index = int(np.argsort(ratios)[int((1 - SHARE) * len(ratios))])
+        lost = np.where(own >= _of_unit(own, unit) / 2, ratios, np.inf)
+        if lost.min() <= 0:  # the mean of all samples would be as good
+            index = int(lost.argmin())
+        values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
     return min(values, key=lambda value: value.sqnr_db)
 
 
@@ -109,14 +105,10 @@ def sample_noise_db(actual: Array, expected: Array) -> Floats:
     (signal, level, _), axes = _energies(expected, expected), unit_axes(expected)
     squares = differences(actual, expected) ** 2
     worst = _decibels(signal.sum() or level.sum(), len(expected) * squares.reshape(len(expected), -1).sum(axis=1))
-    for axis, length in enumerate(signal.shape):
-        if length > 1:
-            own, of_level = _along(signal, axis), _along(level, axis)
-            unit = _units(own, of_level, axis + 1 in axes)
-            spread = _slice_signal(own, of_level, unit)
-            noise = np.moveaxis(squares, axis + 1, 1).reshape(len(squares), length, -1).sum(axis=2)
-            ratios = np.sort(_decibels(spread, len(expected) * noise), axis=1)
-            worst = np.minimum(worst, ratios[:, int((1 - SHARE) * length)])
+    for axis, own, _, spread in _by_axis(signal, level, axes):
+        noise = np.moveaxis(squares, axis + 1, 1).reshape(len(squares), len(own), -1).sum(axis=2)
+        ratios = np.sort(_decibels(spread, len(expected) * noise), axis=1)
+        worst = np.minimum(worst, ratios[:, int((1 - SHARE) * len(own))])
     return worst
 
 
@@ -136,8 +128,15 @@ def _along(energy: Floats, axis: int) -> Floats:
     return np.asarray(np.moveaxis(energy, axis, 0).reshape(energy.shape[axis], -1).sum(axis=1))
 
 
-def _units(signal: Floats, level: Floats, several: bool) -> npt.NDArray[np.int64]:
-    return units_of(signal, level) if several else np.zeros(signal.shape, np.int64)
+def _by_axis(
+    signal: Floats, level: Floats, axes: Sequence[int]
+) -> Iterator[tuple[int, Floats, npt.NDArray[np.int64], Floats]]:
+    """Yield each axis with several slices: the slices' signal, units, and what their noise is measured against."""
+    for axis, length in enumerate(signal.shape):
+        if length > 1:
+            own, of_level = _along(signal, axis), _along(level, axis)
+            unit = units_of(own, of_level) if axis + 1 in axes else np.zeros(length, np.int64)
+            yield axis, own, unit, _slice_signal(own, of_level, unit)
 
 
 def _of_unit(signal: Floats, unit: npt.NDArray[np.int64]) -> Floats:

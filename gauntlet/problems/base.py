@@ -186,19 +186,15 @@ class Problem(ABC):
     ) -> PairedChange:
         """Return the drop from the first to the second metric, each computed from weights of the samples."""
         first, last = (float(metric(np.ones((1, samples)))[0]) for metric in metrics)
-        weights = self._drawn(samples, np.random.default_rng(seed))
+        rng, chunk = np.random.default_rng(seed), max(1, min(self.resamples, CHUNK_VALUES // samples))
+        sizes = (min(chunk, self.resamples - start) for start in range(0, self.resamples, chunk))
+        each = np.full(samples, 1 / samples)  # drawn a chunk of resamples at a time, shape (r, n)
+        weights = (rng.multinomial(samples, each, size).astype(np.float64) for size in sizes)
         drops = np.concatenate([metrics[0](drawn) - metrics[1](drawn) for drawn in weights])
         low, high = np.percentile(drops, [2.5, 97.5])
         return PairedChange(
             metric=name, n=samples, before=first, after=last, drop=first - last, low=float(low), high=float(high)
         )
-
-    def _drawn(self, samples: int, rng: np.random.Generator) -> Iterator[Floats]:
-        """Yield how often each sample is drawn, a chunk of resamples at a time, shape (r, n)."""
-        chunk = max(1, min(self.resamples, CHUNK_VALUES // samples))
-        for start in range(0, self.resamples, chunk):
-            size = min(chunk, self.resamples - start)
-            yield rng.multinomial(samples, np.full(samples, 1 / samples), size).astype(np.float64)
 
     def label(self, index: int) -> str:
         """Return the name of a class, or its number where it has none."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,16 +144,15 @@ class Evidence:
     graph: "onnx.GraphProto | None"
     real: bool
     classes: int
-    floats: NamedArrays = field(init=False)
-    """The outputs that are finite floats and no reconstruction of an input."""
 
-    def __post_init__(self) -> None:
-        kept = {
+    @cached_property
+    def floats(self) -> NamedArrays:
+        """The outputs that are finite floats and no reconstruction of an input."""
+        return {
             name: array
             for name, array in self.outputs.items()
             if array.dtype.kind == "f" and np.isfinite(array).all() and not is_reconstruction(array, self.inputs)
         }
-        object.__setattr__(self, "floats", kept)
 
     @property
     def rows(self) -> NamedArrays:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from scipy.special import stdtrit
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -53,8 +54,6 @@ def cross_validate(
 
 def summarize(accuracies: list[float], images: int) -> CrossValidation:
     """Return mean and interval: the parts' trainings overlap, which widens it (Nadeau and Bengio, 2003)."""
-    from scipy.special import stdtrit
-
     folds, mean = len(accuracies), float(np.mean(accuracies))
     error = math.sqrt((1 / folds + 1 / (folds - 1)) * float(np.var(accuracies, ddof=1)))
     half = float(stdtrit(folds - 1, 0.975)) * error
