@@ -135,20 +135,12 @@ def examine(path: Path, lengths: Mapping[str, GoldenCase] | None = None) -> tupl
         damage=damage,
         contract=bundle.contract,
     )
-    checks = [
-        Check.of("package.damaged_files", len(damage), "==", 0, "; ".join(damage), "run again; the disk may be faulty"),
-        Check.of(
-            "package.max_golden_error",
-            worst.max_rel_error,
-            "<=",
-            MAX_GOLDEN_ERROR,
-            f"output {worst.output!r}, against the winner's file in the session {bundle.contract.session}",
-            "run again; if it fails again, the model is not deterministic",
-        ),
-    ]
-    if lengths is not None:
-        checks.append(_source_check(bundle, lengths))
-    return facts, tuple(checks)
+    fix = "run again; the disk may be faulty"
+    whole = Check.of("package.damaged_files", len(damage), "==", 0, "; ".join(damage), fix)
+    detail = f"output {worst.output!r}, against the winner's file in the session {bundle.contract.session}"
+    fix = "run again; if it fails again, the model is not deterministic"
+    same = Check.of("package.max_golden_error", worst.max_rel_error, "<=", MAX_GOLDEN_ERROR, detail, fix)
+    return facts, (whole, same, *([] if lengths is None else [_source_check(bundle, lengths)]))
 
 
 def _source_check(bundle: Bundle, lengths: Mapping[str, GoldenCase]) -> Check:

@@ -111,9 +111,8 @@ def _labels(content: Mapping[str, Any]) -> Array | None:
     if "boxes" in content:
         return padded_boxes([np.array(rows, np.float32).reshape(-1, 6) for rows in content["boxes"]])
     if "masks" in content:
-        return np.frombuffer(zlib.decompress(base64.b64decode(content["masks"])), np.uint8).reshape(
-            -1, *content["size"]
-        )
+        levels = zlib.decompress(base64.b64decode(content["masks"]))
+        return np.frombuffer(levels, np.uint8).reshape(-1, *content["size"])
     return None if content["labels"] is None else np.array(content["labels"], np.int64)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Severity
 
 SIDE = 32
 LOW = 8
@@ -124,14 +124,9 @@ def similar_pairs(images: Sequence[Fingerprint], others: Sequence[Fingerprint]) 
 
 def near_duplicates_check(pairs: Sequence[NearDuplicate], test_images: int, limit: int | None) -> Check:
     """Return the check on the number of pairs; without a limit, any pair is a warning."""
+    severity: Severity = "warning" if limit is None else "error"
     examples = "; ".join(f"{pair.test} resembles {pair.other}" for pair in pairs[:3])
-    return Check.of(
-        "data.max_near_duplicates",
-        len(pairs),
-        "<=",
-        limit or 0,
-        f"{100 * len(pairs) / test_images:.1f} % of the test images; {examples}" if pairs else "",
-        "remove the copies from all splits but one, or keep images of one origin in one split",
-        unit="images",
-        severity="warning" if limit is None else "error",
-    )
+    detail = f"{100 * len(pairs) / test_images:.1f} % of the test images; {examples}" if pairs else ""
+    fix = "remove the copies from all splits but one, or keep images of one origin in one split"
+    name, count = "data.max_near_duplicates", len(pairs)
+    return Check.of(name, count, "<=", limit or 0, detail, fix, unit="images", severity=severity)

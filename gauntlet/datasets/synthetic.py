@@ -55,16 +55,9 @@ class Synthetic(DataSource):
             "calibration": ArraySplit({name: array[:third] for name, array in arrays.items()}),
             "test": ArraySplit({name: array[third:] for name, array in arrays.items()}),
         }
-        random = Check.of(
-            "data.random_samples",
-            self.samples,
-            "==",
-            0,
-            "the winner was calibrated and tested on random inputs: on real ones its accuracy and ranges may differ",
-            "bring real samples (data.kind: arrays)",
-            unit="samples",
-            severity="warning",
-        )
+        noise = "the winner was calibrated and tested on random inputs: on real ones its accuracy and ranges may differ"
+        fix = "bring real samples (data.kind: arrays)"
+        random = Check.of("data.random_samples", self.samples, "==", 0, noise, fix, unit="samples", severity="warning")
         meaning = {"task": self.task, "labels": self.labels, "decode": self.decode}
         return Dataset(splits, signature.replace(outputs=(), **meaning), checks=(random,), random=True)
 

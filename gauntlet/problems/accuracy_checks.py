@@ -61,11 +61,9 @@ def _expected_drop_checks(config: AccuracyLimits, facts: AccuracyComparison, rem
     """Return the check of the loss to be expected, and whether the samples prove that it is within the limit."""
     loss, limit, blocks, why = facts.expected_loss, config.max_accuracy_drop, config.unresolved == "reject", ""
     assert loss is not None
-    unlabeled = (
-        "without labels" if facts.labels_fit else "whose labels the FP32 model predicts hardly better than chance"
-    )
+    misfit = "whose labels the FP32 model predicts hardly better than chance"
     detail = f"expected of {loss.metric}: {facts.differences}; 95 % interval {max(0.0, loss.low):.4f} to "
-    detail += f"{loss.high:.4f}; {facts.images} samples {unlabeled}"
+    detail += f"{loss.high:.4f}; {facts.images} samples {'without labels' if facts.labels_fit else misfit}"
     expected = Check.of("accuracy.max_accuracy_drop", loss.drop, "<=", limit, detail, remedy)
     if facts.missing_evidence and not facts.same_values:
         why = f"nothing could be lost on {facts.images} samples: {facts.missing_evidence}"

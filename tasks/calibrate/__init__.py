@@ -76,7 +76,9 @@ def calibrate(
     StageError when the model cannot be preprocessed, or does not accept the images.
     """
     model_path = workspace.path(model)
-    split = _samples(config, workspace, Signature.read(read_graph(model_path)), calibration)
+    proto = read_graph(model_path)
+    signature, public = Signature.read(proto), {value.name for value in (*proto.graph.input, *proto.graph.output)}
+    split = _samples(config, workspace, signature, calibration)
     prepared, first = workspace.folder / "prepared.onnx", split.take(slice(0, SMOOTHING_SAMPLES))
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
         try:
@@ -96,16 +98,13 @@ def calibrate(
         smoothed=smoothed,
         changes=changes(ranges_after),
     )
-    proto = read_graph(model_path)
-    labels, public = Signature.read(proto).labels, {v.name for v in (*proto.graph.input, *proto.graph.output)}
-    set_checks = _set_checks(config, facts, split, labels, read_split(workspace.path(test)))
+    set_checks = _set_checks(config, facts, split, signature.labels, read_split(workspace.path(test)))
     artifacts = {
         "prepared": workspace.store_file(prepared, *data_files),
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
     checks = (finite_check(statistics.non_finite, public), *set_checks)
-    unkeyed = config.reader is not None
-    return Report(facts=facts, checks=checks, artifacts=artifacts, unkeyed=unkeyed)
+    return Report(facts=facts, checks=checks, artifacts=artifacts, unkeyed=config.reader is not None)
 
 
 def _samples(

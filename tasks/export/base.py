@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen, Kind, Number
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Severity
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.model_file import copy_model
 
@@ -43,7 +43,7 @@ class CrossCheck(Frozen):
             remedy = "change the network so that nothing in Python depends on values or sizes, or export it yourself"
         else:
             detail += "; the other one agrees with the source and is used"
-        severity: Literal["error", "warning"] = "error" if both else "warning"
+        severity: Severity = "error" if both else "warning"
         check = Check(name="export.wrong_exporters", value=len(self.wrong), op="==", limit=0, severity=severity)
         return check.explained(detail, remedy)
 

@@ -80,9 +80,13 @@ def optimize(
         passes=passes,
         nothing_to_gain=_nothing_to_gain(workspace, model, kept, passes),
     )
-    checks = *_pass_checks(passes), _layout_check(layout_nodes(after) - layout_nodes(before))
+    added = layout_nodes(after) - layout_nodes(before)
+    layout = Check.of("optimize.layout_nodes", added, "<=", 0, unit="nodes").explained(
+        "their layout is specific to this processor; another one may not load them",
+        "use level: extended; each session chooses the layout for its own processor",
+    )
     timed = any(p.timed for p in passes)
-    return Report(facts=facts, checks=checks, artifacts={"model": kept}, timed=timed)
+    return Report(facts=facts, checks=(*_pass_checks(passes), layout), artifacts={"model": kept}, timed=timed)
 
 
 def _optimized(
@@ -104,13 +108,6 @@ def _optimized(
     result, passes = chain.run(workspace, workspace.path(model), workspace.path(golden), limits, budget_s)
     copy_model(result, path)
     return read_for_editing(path), passes
-
-
-def _layout_check(count: int) -> Check:
-    """Return the check on nodes that the passes added in a processor-specific layout."""
-    check = Check(name="optimize.layout_nodes", value=count, op="<=", limit=0, unit="nodes")
-    detail = "their layout is specific to this processor; another one may not load them"
-    return check.explained(detail, "use level: extended; each session chooses the layout for its own processor")
 
 
 @lru_cache(maxsize=2)  # every candidate is compared with the same model before the passes

@@ -124,16 +124,10 @@ def _with_sequence(
         return golden, ()
     sequence = record_sequence(predict, test, signature)
     steps, planned = 0 if sequence is None else len(sequence.positions), len(sequence_positions(len(test)))
-    check = Check.of(
-        "train.sequence_steps",
-        steps,
-        ">=",
-        planned,
-        "" if steps == planned else "fed its own states, the model fails or returns NaN or infinite ones afterwards",
-        "if these outputs are no states of the model, set train.states to [], or to the pairs that are",
-        unit="steps",
-        severity="warning",
-    )
+    lost = "fed its own states, the model fails or returns NaN or infinite ones afterwards"
+    fix = "if these outputs are no states of the model, set train.states to [], or to the pairs that are"
+    detail = "" if steps == planned else lost
+    check = Check.of("train.sequence_steps", steps, ">=", planned, detail, fix, unit="steps", severity="warning")
     return replace(golden, sequence=sequence), (check,)
 
 

@@ -90,10 +90,8 @@ class OnnxModel(Training):
         model = model_file.read_for_editing(path)
         signature.write(model)
         companions = model_file.write_model(model, path)
-        scored = splits_to_score(splits)
-        return report_model(
-            facts, golden, predict, scored, workspace, path, *companions, checks=(check, *others.checks())
-        )
+        scored, checks = splits_to_score(splits), (check, *others.checks())
+        return report_model(facts, golden, predict, scored, workspace, path, *companions, checks=checks)
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
         """Return the file's own signature, or what its graph declares, completed by the data's."""
