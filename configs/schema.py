@@ -163,9 +163,8 @@ class PipelineConfig(Frozen):
     @property
     def race(self) -> BenchmarkConfig:
         """The plan of the race, which can judge the budget and the objective."""
-        return self.benchmark.with_budget(self.budget).with_selection(
-            self.select.objective, self.select.batch, self.select.tie_tolerance
-        )
+        how = self.select
+        return self.benchmark.with_budget(self.budget).with_selection(how.objective, how.batch, how.tie_tolerance)
 
     @model_validator(mode="before")
     @classmethod
@@ -179,9 +178,8 @@ class PipelineConfig(Frozen):
         exporter = next(iter(exporters_for(str(kind))), AsIs().kind)
         default = {"data": "digits", "train": DEFAULT_TRAINING, "export": exporter, "runner": "threads"}
         parts = {part: values.get(part, {}) for part in default if part in values or part == "export"}
-        return values | {
-            k: {"kind": default[k]} | part if isinstance(part, dict) else part for k, part in parts.items()
-        }
+        kinds = {part: {"kind": default[part]} | own for part, own in parts.items() if isinstance(own, dict)}
+        return values | parts | kinds
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

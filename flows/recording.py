@@ -60,8 +60,7 @@ def _closed(run: Run, tracking: TrackingEvents) -> Iterator[None]:
     except BaseException:  # a signal: Ctrl-C, SIGTERM, or "Cancel" in Prefect
         _close(run, tracking, StageError(CANCELLED))
         raise
-    else:
-        _close(run, tracking, None)
+    _close(run, tracking, None)
 
 
 def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:

@@ -27,8 +27,7 @@ def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -
         ends = ([f"example: {example}"] if example else []) + ([textwrap.fill(epilog, 78)] if epilog else [])
         raw = argparse.RawDescriptionHelpFormatter
         command = commands.add_parser(name, help=text, epilog="\n".join(ends) or None, formatter_class=raw)
-        command.set_defaults(command=f"{package}.{function}")
-        command.set_defaults(heading=group)
+        command.set_defaults(command=f"{package}.{function}", heading=group)
         return command
 
     return add

@@ -95,18 +95,16 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         note = f" (overridden: {check.override})" if check.override else ""
         style = "bold red" if check.blocks else "yellow"
         console.print(Text(f"{check.severity}: {check}{note}", style=style), highlight=False)
+    place = report.stopped_at or "the start"
     if report.verdict == "passed":
         console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
         if words := timeline.differences(report):
             console.print(f"Beside the original: {escape(words)}", highlight=False)
     elif report.verdict == "cancelled":
-        place = escape(report.stopped_at or "the start")
-        console.print(f"[bold yellow]Cancelled at {place}[/]; the same command continues it", highlight=False)
+        console.print(f"[bold yellow]Cancelled at {escape(place)}[/]; the same command continues it", highlight=False)
     else:
-        place = report.stopped_at or "the start"
-        console.print(
-            f"[bold red]Failed at {place}:[/] {escape(report.reason.removeprefix(f'{place}: '))}", highlight=False
-        )
+        reason = escape(report.reason.removeprefix(f"{place}: "))
+        console.print(f"[bold red]Failed at {escape(place)}:[/] {reason}", highlight=False)
     store, page = home.store.root, home.runs / report.run_id / "report.html"
     model, bundle = timeline.model_file(report, store), timeline.bundle_file(report, store)
     for title, path in (("Model", model), ("Bundle", bundle), ("Report", page)):
@@ -188,11 +186,8 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> li
 
 def _verdict(candidate: CandidateEntry, winner: str | None, *, several: bool) -> str:
     status = "winner" if candidate.name == winner else candidate.standing
-    return (
-        f"{status}\non {candidate.target}"
-        if several and status not in ("rejected", "unchanged", "not tried") and candidate.target
-        else status
-    )
+    raced = candidate.target and status not in ("rejected", "unchanged", "not tried")
+    return f"{status}\non {candidate.target}" if several and raced else status
 
 
 def _reason(candidate: CandidateEntry) -> str:

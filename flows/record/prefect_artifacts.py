@@ -49,10 +49,8 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
 
 
 def _row(candidate: CandidateEntry, winner: str | None) -> dict[str, Any]:
-    accuracy = candidate.accuracy
-    speedups = {
-        f"speed-up, batch {row.batch} on {row.target}": timeline.speedup_of(row) for row in candidate.side_by_side
-    }
+    accuracy, rows = candidate.accuracy, candidate.side_by_side
+    speedups = {f"speed-up, batch {row.batch} on {row.target}": timeline.speedup_of(row) for row in rows}
     return {
         "candidate": candidate.name,
         "status": "winner" if candidate.name == winner else candidate.status,

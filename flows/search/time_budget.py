@@ -84,9 +84,8 @@ class TimeBudget:
         with self._in_turn(place):
             late = self.seconds is not None and self.used + self.longest + self.for_repair_s >= self.seconds
             if late and place > 0:
-                raise self._too_late(
-                    f"a recipe has taken up to {self.longest:.0f} s, and a repair {self.for_repair_s:g} s"
-                )
+                taken = f"a recipe has taken up to {self.longest:.0f} s"
+                raise self._too_late(f"{taken}, and a repair {self.for_repair_s:g} s")
             start = self.clock()
             try:
                 yield

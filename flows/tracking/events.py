@@ -205,9 +205,8 @@ class TrackingEvents:
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
         self.journal.append("tags", run=candidate.name, tags=tags)
-        self.journal.append(
-            "end", run=candidate.name, status="KILLED" if candidate.status == "not decided" else "FINISHED"
-        )
+        status = "KILLED" if candidate.status == "not decided" else "FINISHED"
+        self.journal.append("end", run=candidate.name, status=status)
 
     def _file(self, run: str, path: Path, folder: str) -> None:
         self.journal.append("file", run=run, path=self._relative(path), folder=folder)

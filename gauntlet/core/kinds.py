@@ -91,9 +91,8 @@ def _is_there(point: EntryPoint) -> bool:
 
 def _is_being_imported(point: EntryPoint) -> bool:
     """Return whether a module of the entry point's package has begun to be imported, and not ended."""
-    own = [
-        module for name, module in [*sys.modules.items()] if name.partition(".")[0] == point.module.partition(".")[0]
-    ]
+    package = point.module.partition(".")[0]
+    own = [module for name, module in [*sys.modules.items()] if name.partition(".")[0] == package]
     return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in own)
 
 

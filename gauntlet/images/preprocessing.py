@@ -92,8 +92,8 @@ def source_region(height: int, width: int, how: Preprocessing) -> tuple[float, f
     if how.resize == "stretch":
         return 0, 0, width, height
     if how.resize == "crop":
-        return _crop_box(height, width, how)
-    left, top, wide, high = _inner_box(height, width, how)
+        return _centered((how.height, how.width), (height, width))
+    left, top, wide, high = _centered((height, width), (how.height, how.width))
     across, down = width / wide, height / high
     return -left * across, -top * down, how.width * across, how.height * down
 
@@ -102,14 +102,14 @@ def _fitted(image: Array, how: Preprocessing) -> Array:
     """Return an image, shape (height, width, channels), at the size of the input; as float32 where it is resized."""
     if image.shape[:2] == (how.height, how.width):
         return image
-    pixels = image.astype(np.float32)
+    pixels, size, own = image.astype(np.float32), (how.height, how.width), (image.shape[0], image.shape[1])
     if how.resize == "letterbox":
-        left, top, wide, high = _inner_box(pixels.shape[0], pixels.shape[1], how)
-        fitted = np.full((how.height, how.width, pixels.shape[2]), how.padding / 255 / how.scale, np.float32)
+        left, top, wide, high = _centered(own, size)
+        fitted = np.full((*size, pixels.shape[2]), how.padding / 255 / how.scale, np.float32)
         fitted[top : top + high, left : left + wide] = _resized(pixels, (wide, high), how)
         return fitted
     if how.resize == "crop":
-        left, top, wide, high = _crop_box(pixels.shape[0], pixels.shape[1], how)
+        left, top, wide, high = _centered(size, own)
         pixels = np.ascontiguousarray(pixels[top : top + high, left : left + wide])
     return _resized(pixels, (how.width, how.height), how)
 
@@ -122,18 +122,14 @@ def _resized(pixels: npt.NDArray[np.float32], size: tuple[int, int], how: Prepro
     return np.clip(resized, 0, 1 / how.scale) if overshoots else resized
 
 
-def _crop_box(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
-    """Return left, top, width and height of the part of an image that is kept."""
-    zoom = min(height / how.height, width / how.width)
-    high, wide = max(1, round(how.height * zoom)), max(1, round(how.width * zoom))
-    return (width - wide) // 2, (height - high) // 2, wide, high
+def _centered(inner: tuple[int, int], outer: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return left, top, width and height, in a rectangle, of the largest one in it of the aspect ratio of another.
 
-
-def _inner_box(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
-    """Return left, top, width and height, in the input, of the image between a letterbox's bars."""
-    zoom = min(how.height / height, how.width / width)
-    high, wide = max(1, round(height * zoom)), max(1, round(width * zoom))
-    return (how.width - wide) // 2, (how.height - high) // 2, wide, high
+    Both are given by height and width.
+    """
+    zoom = min(outer[0] / inner[0], outer[1] / inner[1])
+    high, wide = (max(1, round(side * zoom)) for side in inner)
+    return (outer[1] - wide) // 2, (outer[0] - high) // 2, wide, high
 
 
 def fitting_inputs(arrays: NamedArrays, signature: Signature) -> NamedArrays:

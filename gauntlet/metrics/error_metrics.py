@@ -122,10 +122,8 @@ def centered_sqnr_db(actual: Array, expected: Array) -> float:
     outputs themselves do not depend on the sample, or there is one sample, nothing is removed.
     """
     mean = finite(expected).mean(axis=0, keepdims=True)
-    centered = expected.astype(np.float64) - mean
-    return (
-        sqnr_db(actual.astype(np.float64) - mean, centered) if np.any(finite(centered)) else sqnr_db(actual, expected)
-    )
+    one, other = actual.astype(np.float64) - mean, expected.astype(np.float64) - mean
+    return sqnr_db(one, other) if np.any(finite(other)) else sqnr_db(actual, expected)
 
 
 def top1_agreement(actual: Array, expected: Array) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Literal
 
@@ -99,25 +100,20 @@ class ModelMacs:
         there = {name: nodes for name, nodes in placed.items() if name != provider and nodes}
         if self.macs:
             whole = sum(count or 0 for _, count in self.macs.values())
-            shares = {name: self._sum(nodes) / (whole or 1) for name, nodes in there.items()}
+            shares = {name: sum(starmap(self._macs, nodes)) / (whole or 1) for name, nodes in there.items()}
         else:
             counts = {name: sum(n not in self.shape_nodes for n, _ in nodes) for name, nodes in placed.items()}
             shares = {name: counts[name] / (sum(counts.values()) or 1) for name in there}
         return shares | ({provider: 1 - sum(shares.values())} if placed.get(provider) else {})
 
-    def _sum(self, nodes: Sequence[Sequence[str]]) -> float:
-        """Return the MACs of some nodes; NaN where those of one are unknown."""
-        return sum(math.nan if count is None else count for count in (self._macs(name, kind) for name, kind in nodes))
-
-    def _macs(self, name: str, kind: str) -> float | None:
-        """Return a node's MACs; if the runtime renamed it, the average of its kind."""
-        if name in self.macs:
-            return self.macs[name][1]
-        if kind not in MULTIPLY:
+    def _macs(self, name: str, kind: str) -> float:
+        """Return a node's MACs, NaN where they are unknown; if the runtime renamed it, the average of its kind."""
+        if name not in self.macs and kind not in MULTIPLY:
             return 0
         alike = [count for operator, count in self.macs.values() if ("Conv" in operator) == ("Conv" in kind)]
-        known = [count for count in alike if count is not None]
-        return sum(known) / len(known) if known and len(known) == len(alike) and kind in COUNTED else None
+        counts = [self.macs[name][1]] if name in self.macs else alike if kind in COUNTED else []
+        known = [count for count in counts if count is not None]
+        return sum(known) / len(known) if known and len(known) == len(counts) else math.nan
 
 
 def read_model_macs(model: Path, inputs: Path) -> ModelMacs:

@@ -261,9 +261,8 @@ def beliefs(scores: Array, axis: int) -> Floats | None:
 
 def ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:
     """Return the quotient; `empty` where the denominator is 0."""
-    return np.asarray(
-        np.divide(numerator, denominator, out=np.full(np.shape(numerator), empty), where=denominator != 0)
-    )
+    out = np.full(np.shape(numerator), empty)
+    return np.asarray(np.divide(numerator, denominator, out=out, where=denominator != 0))
 
 
 def probabilities(scores: Array, *, logit: bool = False) -> Floats:

@@ -83,9 +83,8 @@ class Worker:
 
         limit_memory(int(MEMORY_SHARE * usable_memory_bytes()))
         module = importlib.import_module(options.get("engine", ENGINE))
-        checked: dict[str, Any] = {}
-        if hasattr(module, "check_operators"):
-            checked = module.check_operators(Path(model), options)
+        knows = hasattr(module, "check_operators")
+        checked: dict[str, Any] = module.check_operators(Path(model), options) if knows else {}
         return checked
 
     def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:

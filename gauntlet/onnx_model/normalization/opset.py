@@ -41,10 +41,8 @@ def raise_opset(proto: onnx.ModelProto, target: int, max_ir_version: int, least:
     reached = opset_versions(converted)["ai.onnx"]
     if reached <= was or reached < min(least, target):
         raise StageError(f"opset {was} cannot be converted to {target}: {why}")
-    ir_version = min(
-        max_ir_version, max(proto.ir_version, helper.find_min_ir_version_for(converted.opset_import, True))
-    )
-    before = proto.ir_version
+    before, needed = proto.ir_version, helper.find_min_ir_version_for(converted.opset_import, True)
+    ir_version = min(max_ir_version, max(before, needed))
     show_softmaxes(converted)
     restore_coordinates(converted, was)
     replace_model(proto, converted)
