@@ -255,7 +255,5 @@ def input_names(model: Path) -> list[str]:
 def _require_inputs(data: Path, arrays: Mapping[str, Any], names: list[str]) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
-        available = ", ".join(arrays) or "none"
-        raise ConfigError(
-            f"--data {data}: no array {missing[0]!r}, found: {available}. Fix: name the arrays as the inputs: {names}"
-        )
+        found, fix = ", ".join(arrays) or "none", f"Fix: name the arrays as the inputs: {names}"
+        raise ConfigError(f"--data {data}: no array {missing[0]!r}, found: {found}. {fix}")

@@ -84,14 +84,12 @@ def presets() -> dict[str, Path]:
 
 
 def _find(source: str) -> Path:
-    path = Path(source)
+    path, known = Path(source), presets()
     if path.is_file():
         return path
-    if source in presets():
-        return presets()[source]
-    raise ConfigError(
-        f"{source}: no such file or preset{_hint(path.stem, [*presets()])} (presets: {', '.join(presets())})"
-    )
+    if source in known:
+        return known[source]
+    raise ConfigError(f"{source}: no such file or preset{_hint(path.stem, [*known])} (presets: {', '.join(known)})")
 
 
 def _hint(word: str, allowed: list[str]) -> str:

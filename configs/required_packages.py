@@ -45,6 +45,5 @@ def _packages_of(parts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 def _require(name: str, needed: Mapping[str, tuple[str, str]]) -> None:
     for package, (part, extra) in needed.items():
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(
-                f"{name}: {part} needs {package}, which is not installed; install it with: {install_command(extra)}"
-            )
+            fix = f"install it with: {install_command(extra)}"
+            raise ConfigError(f"{name}: {part} needs {package}, which is not installed; {fix}")

@@ -178,9 +178,8 @@ def new_model_file(name: str | None) -> Path | None:
         return None
     path = Path(name)
     if path.suffix != ".onnx":
-        raise ConfigError(
-            f"--out {name}: expected a file that ends in .onnx. Fix: a bundle is written by gauntlet bundle"
-        )
+        fix = "Fix: a bundle is written by gauntlet bundle"
+        raise ConfigError(f"--out {name}: expected a file that ends in .onnx. {fix}")
     if path.exists():
         raise ConfigError(f"--out {name}: it exists. Fix: remove it, or choose another file")
     if not path.parent.is_dir():

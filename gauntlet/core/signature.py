@@ -49,9 +49,8 @@ class BoxDecoding(Frozen):
                 raise ValueError(f"decode.kind 'suppressed' with {names}; give both, or none where one output has all")
             return self
         if self.classes is not None:
-            raise ValueError(
-                f"decode.kind {self.kind!r} with classes: {self.classes}; remove it: scores tell the class"
-            )
+            fix = "remove it: scores tell the class"
+            raise ValueError(f"decode.kind {self.kind!r} with classes: {self.classes}; {fix}")
         if (self.boxes is None) != (self.kind in ONE_OUTPUT):
             fix = "remove boxes: one output has both" if self.boxes else "name the output with the boxes (boxes: NAME)"
             raise ValueError(f"decode.kind {self.kind!r} with boxes: {self.boxes}; {fix}")

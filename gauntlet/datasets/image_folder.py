@@ -95,9 +95,8 @@ class ImageFolder(NormalizedImages):
         elif self.task not in (None, "segmentation" if self.annotations == "masks" else "detection"):
             raise ValueError(f"task: {self.task}: annotations tell boxes or masks; remove task")
         if self.channel_order == "BGR" and len(self.mean) == 1:
-            raise ValueError(
-                "channel_order: BGR, but mean and std have one value (grayscale); give three, or remove it"
-            )
+            only = "but mean and std have one value (grayscale)"
+            raise ValueError(f"channel_order: BGR, {only}; give three, or remove it")
         return self
 
     @field_validator("group")
@@ -138,10 +137,8 @@ class ImageFolder(NormalizedImages):
             return []
         matches = [re.search(self.group, image.file) for image in images]
         if None in matches:
-            file = images[matches.index(None)].file
-            raise StageError(
-                f"data.group {self.group!r} does not match {file!r}. Fix: write one that matches every path"
-            )
+            file, fix = images[matches.index(None)].file, "Fix: write one that matches every path"
+            raise StageError(f"data.group {self.group!r} does not match {file!r}. {fix}")
         return [match.group(min(1, match.re.groups)) or "" for match in matches if match]
 
     def files(self) -> tuple[DirectoryState]:

@@ -166,9 +166,8 @@ def read_npz_split(path: Path) -> ArraySplit:
         raise StageError(f"{path}: no input; save one array per input under its name, and optionally 'labels'")
     lengths = {shape[0] if shape else None for shape in shapes.values()}
     if len(lengths) != 1 or lengths <= {None, 0}:
-        raise StageError(
-            f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}. Fix: save one row a sample"
-        )
+        fix = "Fix: save one row a sample"
+        raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}. {fix}")
     truth = {name: _checked_labels(path, name, labels) for name, labels in truth.items()}
     labels = truth.pop(LABELS, None)
     if truth and labels is None:

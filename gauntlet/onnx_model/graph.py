@@ -196,9 +196,8 @@ def updated_signature(signature: Signature, before: onnx.GraphProto, after: onnx
 
     What did not change in the graph stays as it is in the signature, which is the contract with the callers.
     """
-    was, now = (
-        {value.name: tensor_shape(value) for value in (*graph.input, *graph.output)} for graph in (before, after)
-    )
+    values = ((*graph.input, *graph.output) for graph in (before, after))
+    was, now = ({value.name: tensor_shape(value) for value in each} for each in values)
     changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
     inputs, outputs = (
         tuple(_updated(spec, changed) for spec in specs if spec.name in now or spec.name not in was)

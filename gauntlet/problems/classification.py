@@ -38,7 +38,8 @@ class ClassPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return the first classes with their confidence, calibrated if it can be: `7 98.9 %`."""
-        return [_class_text(entry) for entry in self.top[:SHOWN]]
+        shares = [(each.label, each.confidence if each.calibrated is None else each.calibrated) for each in self.top]
+        return [label if share is None else f"{label}: {100 * share:.1f} %" for label, share in shares[:SHOWN]]
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,3 @@ class Classification(Problem):
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]
-
-
-def _class_text(entry: ClassConfidence) -> str:
-    confidence = entry.confidence if entry.calibrated is None else entry.calibrated
-    return entry.label if confidence is None else f"{entry.label}: {100 * confidence:.1f} %"

@@ -55,9 +55,8 @@ def is_in_share(request_id: str, share: float) -> bool:
 
 def log_files(folder: Path) -> list[tuple[int, Path]]:
     """Return the files of a log with their numbers, the oldest first."""
-    numbered = (
-        (path.name.removeprefix(PREFIX).removesuffix(SUFFIX), path) for path in folder.glob(f"{PREFIX}*{SUFFIX}")
-    )
+    files = folder.glob(f"{PREFIX}*{SUFFIX}")
+    numbered = ((path.name.removeprefix(PREFIX).removesuffix(SUFFIX), path) for path in files)
     return sorted((int(number), path) for number, path in numbered if number.isdecimal())
 
 

@@ -73,7 +73,9 @@ def normalize(
     normalized = apply_steps(_without_large_weights(path, working), setting, STEPS, proof.failure)
     if not normalized.changed:
         return _report(config, source, source, normalized.steps, model, reference, noise)
-    kept = _store(normalized.proto, working, workspace)
+    if not is_large_file(working):  # all weights are then in one file
+        load_external_data_for_model(normalized.proto, str(working.parent))
+    kept = workspace.store_file(working, *write_model(normalized.proto, working))
     report = _report(config, source, normalized.proto, normalized.steps, kept, reference, noise)
     same = _same_graph(source, path, normalized.proto, workspace.path(kept))
     checks = (*report.checks, *_source_check(proof))
@@ -113,13 +115,6 @@ def _without_large_weights(path: Path, target: Path) -> onnx.ModelProto:
     convert_model_to_external_data(proto, location=location, size_threshold=INLINE_BYTES)
     onnx.save(proto, target)
     return proto
-
-
-def _store(proto: onnx.ModelProto, source: Path, workspace: Workspace) -> Artifact:
-    """Store a model whose large weights are beside `source`; in one file, unless they are too large for that."""
-    if not is_large_file(source):
-        load_external_data_for_model(proto, str(source.parent))
-    return workspace.store_file(source, *write_model(proto, source))
 
 
 def _report(

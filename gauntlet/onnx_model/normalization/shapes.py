@@ -85,9 +85,7 @@ def keep_zero_padding(proto: onnx.ModelProto) -> str:
                 continue
             name = f"{node.output[0]}_padding"
             graph.initializer.append(numpy_helper.from_array(np.asarray(NEARLY_ZERO), name))
-            inputs = [*node.input[:2], name, *node.input[3:]]
-            del node.input[:]
-            node.input.extend(inputs)
+            node.input[:] = [*node.input[:2], name, *node.input[3:]]
             changed.append(node.output[0])
     if not changed:
         return ""
