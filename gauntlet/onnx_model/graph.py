@@ -71,8 +71,9 @@ def int_values(constant: onnx.TensorProto | None) -> list[int]:
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    """Return a node's attributes as Python values."""
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    """Return a node's attributes as Python values, without those whose type a damaged file does not tell."""
+    known = (attribute for attribute in node.attribute if attribute.type and not attribute.ref_attr_name)
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in known}
 
 
 def set_attributes(node: onnx.NodeProto, **values: Any) -> None:
@@ -100,8 +101,9 @@ def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 def class_names(graph: onnx.GraphProto | None) -> tuple[str, ...]:
     """Return the texts that a classifier of `ai.onnx.ml` names its classes with, in the order of its scores."""
-    texts = (attributes_of(node).get("classlabels_strings") for node in (graph.node if graph else ()))
-    return tuple(name.decode() for name in next(filter(None, texts), ()))
+    attributes = (attribute for node in (graph.node if graph else ()) for attribute in node.attribute)
+    texts = (attribute.strings for attribute in attributes if attribute.name == "classlabels_strings")
+    return tuple(name.decode() for name in next(texts, ()))
 
 
 def opset_versions(proto: onnx.ModelProto) -> dict[str, int]:
