@@ -165,7 +165,7 @@ def diagnose(model: Any, data: Any = None, *, home: str | Path | None = None, **
 
 
 def load(bundle: str | Path, *, threads: int | None = None, provider: str | None = None) -> "Predictor":
-    """Return a bundle's model, ready to predict, on the target that it won on.
+    """Return the model of a bundle, or of `models:/NAME@ALIAS`, ready to predict, on the target that it won on.
 
     ```python
     predictor = gauntlet.load("winner.zip")
@@ -181,9 +181,9 @@ def load(bundle: str | Path, *, threads: int | None = None, provider: str | None
         StageError: when the runtime rejects the model, the model rejects this processor, or the provider's outputs
             are not golden.
     """
-    from gauntlet.bundle.loading import load_bundle
+    from gauntlet.bundle.loading import bundle_at, load_bundle
 
-    return load_bundle(Path(bundle), threads=threads, provider=provider)
+    return load_bundle(bundle_at(bundle), threads=threads, provider=provider)
 
 
 def _function(name: str) -> Any:

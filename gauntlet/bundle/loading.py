@@ -13,8 +13,16 @@ from gauntlet.bundle.trust import trusted
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.kinds import required
+from gauntlet.core.kinds import kinds, required
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
+
+
+def bundle_at(source: str | Path) -> Path:
+    """Return the bundle at a path, or the one that an address such as `models:/NAME@ALIAS` names now."""
+    scheme, colon, _ = str(source).partition(":")
+    registered = kinds("address").get(scheme) if colon else None
+    path: Path = registered(str(source)).path() if registered else Path(source)
+    return path
 
 
 def load_bundle(path: Path, *, threads: int | None = None, provider: str | None = None) -> Predictor:

@@ -11,7 +11,7 @@ def add_commands(commands: Commands) -> None:
     codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
     add = adder(commands, "wings.prediction", USES)
     predict = add("predict", "predict_command:predict", "predict images, tables, arrays or video with a bundle", codes)
-    predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
+    predict.add_argument("bundle", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     inputs = (
         "images, folders, or - for standard input; or one file of arrays by input: .npz, or a table such as .csv, its "
         "columns named or ordered as in the training"

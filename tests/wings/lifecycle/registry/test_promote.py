@@ -9,6 +9,7 @@ from bundles import make_keys
 from graded_bundles import make_bundle, samples
 from mlflow import MlflowClient
 
+import gauntlet
 from flows.cli.main import main
 from flows.record.home import Home
 from flows.servers.local_servers import start_mlflow, stop
@@ -48,6 +49,9 @@ def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> N
     assert [entry.op for entry in entries] == ["promote", "commit"]
     assert (entries[0].why, entries[0].run_id, entries[0].digest) == ("first", "run-1", bundle.digest)
     assert [gate.name for gate in entries[0].gates] == ["structure.nodes"]
+    assert gauntlet.load("models:/digits@champion").bundle.digest == bundle.digest
+    with pytest.raises(ConfigError, match="models:digits: not an address of a model; write models:/NAME@ALIAS"):
+        gauntlet.load("models:digits")
     again = ask(home, "run-1")
     assert (again.version, again.changed) == ("1", False)
     assert len(Ledger.of(home.root, "digits").entries()) == 2
@@ -177,7 +181,7 @@ def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, r
     kept = record.read_text()
     for source in ("run-1", str(genuine.folder)):
         record.write_text("{}")
-        with pytest.raises(ConfigError, match=r"report.json: damaged, or of another release. Fix: run the model again"):
+        with pytest.raises(ConfigError, match=r"report.json: damaged, or of another release \(run_id: Field required"):
             ask(home, source)
     record.write_text(kept)
     assert ask(home, str(genuine.folder)).changed
