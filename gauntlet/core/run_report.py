@@ -187,11 +187,19 @@ class RunReport(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the report in a file; raise `ConfigError` where it cannot be read."""
+        """Return the report in a file; raise `ConfigError` where it cannot be read, or its winner was not accepted."""
+        damaged, fix = f"{path}: damaged, or of another release", "Fix: run the model again"
         try:
-            return cls.model_validate_json(path.read_bytes())
+            report = cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            raise ConfigError(f"{path}: damaged, or of another release. Fix: run the model again") from error
+            errors = error.errors() if isinstance(error, ValidationError) else []
+            places = [(".".join(map(str, each["loc"])), each["msg"]) for each in errors if each["loc"]]
+            where = " ({}: {})".format(*places[0]) if places else ""
+            raise ConfigError(f"{damaged}{where}. {fix}") from error
+        accepted = [candidate.name for candidate in report.candidates if candidate.status == "accepted"]
+        if report.winner is not None and report.winner not in accepted:
+            raise ConfigError(f"{damaged} (winner: {report.winner!r}; accepted: {', '.join(accepted)}). {fix}")
+        return report
 
     @property
     def outcome(self) -> Outcome:
