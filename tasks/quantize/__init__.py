@@ -73,12 +73,11 @@ def quantize(
     before = onnx.load(workspace.path(model), load_external_data=False)
     path = workspace.folder / "model.onnx"
     known_ranges = Ranges.read(workspace.path(ranges)) if ranges else None
-    try:
-        source = workspace.path(prepared) if prepared else None
-        left_out = config.quantize(workspace.path(model), source, known_ranges, path)
-        gain_db = 0.0
-        if source and samples and isinstance(config, StaticInt8):
-            first = read_split(workspace.path(samples)).take(slice(0, CORRECTION_SAMPLES))
+    source, split = (workspace.path(artifact) if artifact else None for artifact in (prepared, samples))
+    try:  # a store that cannot be reached is no fault of the recipe
+        left_out, gain_db = config.quantize(workspace.path(model), source, known_ranges, path), 0.0
+        if source and split and isinstance(config, StaticInt8):
+            first = read_split(split).take(slice(0, CORRECTION_SAMPLES))
             gain_db = sum(correct(path, source, first) for correct in kinds("correction").values())
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error

@@ -18,7 +18,7 @@ from transformer_models import encoder, tokens
 from gauntlet.calibration.methods import Entropy, Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, StoreUnavailable
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
@@ -228,6 +228,18 @@ def test_static_recipe_raises_a_stage_error_when_there_are_no_ranges(
         quantize(StaticInt8(), workspace(trained.store), model=trained.model)
     with pytest.raises(StageError, match=r"no ranges of method .percentile99.; available: minmax, "):
         quantize(recipe, workspace(trained.store), model=trained.model, **ranges)
+
+
+def test_store_that_is_lost_is_no_fault_of_a_recipe(trained, ranges, workspace: Callable[..., Workspace]) -> None:
+    class LosingWorkspace(Workspace):
+        def path(self, artifact: Artifact) -> Path:
+            if artifact == ranges["prepared"]:
+                raise StoreUnavailable("it did not respond")
+            return super().path(artifact)
+
+    losing = LosingWorkspace(trained.store, workspace(trained.store).folder)
+    with pytest.raises(StoreUnavailable, match=r"^it did not respond"):
+        quantize(StaticInt8(), losing, model=trained.model, **ranges)
 
 
 @pytest.mark.parametrize("recipe", [StaticInt8(), DynamicInt8(), Float16()], ids=lambda r: r.name)
