@@ -17,7 +17,7 @@ from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError, one_line
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Frozen, wrong_key
 from gauntlet.datasets.golden import GoldenCase
 from gauntlet.datasets.splits import NPZ_ERRORS, ZIP_ERRORS
 
@@ -196,8 +196,7 @@ def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
     try:
         return kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # pydantic's and Unicode's errors are ValueErrors
-        why = error.strerror if isinstance(error, OSError) else "damaged, or of another release"
-        raise DamagedBundle(f"{path}: {name} cannot be read: {why}. Fix: copy it again") from error
+        raise DamagedBundle(f"{path}: {name} cannot be read{wrong_key(error)}. Fix: copy it again") from error
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -3,7 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -61,3 +70,10 @@ class Kind(Frozen):
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
         return ()
+
+
+def wrong_key(error: Exception) -> str:
+    """Return in brackets the first key that pydantic refuses, and why; nothing for other errors."""
+    errors = error.errors() if isinstance(error, ValidationError) else []
+    places = (f" ({'.'.join(map(str, each['loc']))}: {each['msg']})" for each in errors if each["loc"])
+    return next(places, "")

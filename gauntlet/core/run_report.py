@@ -12,7 +12,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Status
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.facts import Facts, Outcome
-from gauntlet.core.frozen import Frozen, JsonObject, Number
+from gauntlet.core.frozen import Frozen, JsonObject, Number, wrong_key
 from gauntlet.core.report import Check, Report
 
 CAUSE_SEPARATOR = "; because "
@@ -192,10 +192,7 @@ class RunReport(Frozen):
         try:
             report = cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            errors = error.errors() if isinstance(error, ValidationError) else []
-            places = [(".".join(map(str, each["loc"])), each["msg"]) for each in errors if each["loc"]]
-            where = " ({}: {})".format(*places[0]) if places else ""
-            raise ConfigError(f"{damaged}{where}. {fix}") from error
+            raise ConfigError(f"{damaged}{wrong_key(error)}. {fix}") from error
         accepted = [candidate.name for candidate in report.candidates if candidate.status == "accepted"]
         if report.winner is not None and report.winner not in accepted:
             raise ConfigError(f"{damaged} (winner: {report.winner!r}; accepted: {', '.join(accepted)}). {fix}")

@@ -173,7 +173,7 @@ def test_bundle_cannot_name_the_place_where_files_about_it_are_written(folder: P
     contract = json.loads((folder / CONTRACT).read_text())
     (folder / CONTRACT).write_text(json.dumps(contract | {key: name}))
     seal(folder)
-    with pytest.raises(DamagedBundle, match=f"{key} String should match"):
+    with pytest.raises(DamagedBundle, match=f"{key}: String should match"):
         Bundle.open(folder)
 
 
