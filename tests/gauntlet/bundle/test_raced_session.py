@@ -63,7 +63,7 @@ def openvino_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "target", [by_name("openvino-f32").replace(properties={"ENABLE_CPU_PINNING": "NO"}), by_name("openvino-bf16")]
+    ("name", "properties"), [("openvino-f32", {"ENABLE_CPU_PINNING": "NO"}), ("openvino-bf16", {})]
 )
 def test_winner_on_another_runtime_runs_there_and_is_proven_there(
     trained: "Trained",
@@ -71,12 +71,14 @@ def test_winner_on_another_runtime_runs_there_and_is_proven_there(
     openvino_home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    target: BaseTarget,
+    name: str,
+    properties: dict[str, str],
 ) -> None:
     from wings.verification.library.verification import verify
 
     with monkeypatch.context() as patch:
         patch.setenv("GAUNTLET_HOME", str(openvino_home))
+        target = by_name(name).replace(properties=properties)
         if (why := target.unavailable()) and "computes in" in why:
             pytest.skip(why)  # the processor lacks the instructions, which nothing can install
         path = bundle_for(trained, workspace(trained.store), target, threads=1)
