@@ -9,8 +9,6 @@ run again; without names, a run that was interrupted is continued.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -22,11 +20,10 @@ import onnx
 import published_networks
 from networks import made
 from peer_files import NNCF, TIMEOUT_S, Row, outputs, quantized_by_hand
-from product_run import settings, winner_of
-from results import Figure, Measured, conclude, script_parser
+from product_run import arguments, run_on_samples, timed, winner_of
+from results import Figure, Measured, conclude
 
 from flows.record.home import Home
-from flows.record.report_files import read_report
 from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.arrays import Array, NamedArrays
@@ -45,7 +42,7 @@ from gauntlet.race.table import run_race
 from gauntlet.reporting.text_format import fixed, percent, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import OrtCpu, Target
-from gauntlet.targets.environments import RuntimeEnvironment, folder, install, make, python
+from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
 from wings.providers.openvino import OpenVino
 
 TRAINED = {"ResNet-18, digits": ("resnet18", 4), "MobileNetV2, digits": ("torchvision/mobilenet_v2", 8)}
@@ -64,7 +61,6 @@ PEERS: dict[str, tuple[str, RuntimeEnvironment, str, Target]] = {
 }
 """File -> tool of peer_quantizers.py, its environment, the file's suffix and where it runs."""
 ORIGINAL, CHOSEN = "as it came", "chosen"
-CHANGES = ("benchmark.batch_sizes=[1]", "benchmark.profile=false")
 
 
 class Ratio(Frozen):
@@ -142,20 +138,6 @@ def prepare(name: str, place: Path) -> tuple[Path, Array | None]:
     return model, labels
 
 
-def timed(command: list[str], log: Path, **variables: str) -> tuple[float, float]:
-    """Run a command; return its processor seconds, and the peak memory of its largest process in MB.
-
-    Raises:
-        StageError: when it fails; its last line says why.
-    """
-    with log.open("w") as text:
-        process = subprocess.Popen(command, stdout=text, stderr=subprocess.STDOUT, env={**os.environ, **variables})
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise StageError(next(iter(reversed(log.read_text().strip().splitlines())), f"exit status {status}"))
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
-
-
 def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, float]], dict[str, str]]:
     """Return what others make of a model, with processor seconds and MB; and why the rest made nothing."""
     calibration, peers, failed = place / "calibration.npz", dict[str, tuple[Row, float, float]](), dict[str, str]()
@@ -185,11 +167,7 @@ def peer_rows(model: Path, place: Path) -> tuple[dict[str, tuple[Row, float, flo
 def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]) -> Compared:
     """Let the product and the others work on one network, race their files, and compare the outputs."""
     model, labels = prepare(name, place)
-    before, changed = set(home.run_folders()), settings(*CHANGES, *changes, f"name=exactness-{place.name}")
-    command = [sys.executable, "-m", "flows.cli.main", "run", str(model), "--data", str(place / "samples"), *changed]
-    cost = timed(command, place / "run.log", GAUNTLET_HOME=str(home.root))
-    [run] = set(home.run_folders()) - before
-    report = read_report(run / "report.json")
+    report, cost = run_on_samples(model, home, [*changes, f"name=exactness-{place.name}"])
     original = Row(file=model, target=OrtCpu())
     files = {ORIGINAL: (original, 0.0, 0.0), CHOSEN: (winner_of(report, home), *cost)}
     peers, failed = peer_rows(model, place)
@@ -262,16 +240,9 @@ def measured(networks: Mapping[str, Compared], rounds: int) -> Measured:
 
 def main() -> int:
     """Run, print, write; 1 when a goal is missed."""
-    parser = script_parser(__doc__)
     names = [*published_networks.NETWORKS, *TRAINED]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(names)}")
-    parser.add_argument("--folder", type=Path, default=Path("exactness"), help="for models, runs and outcomes")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `gauntlet run`")
-    options = parser.parse_args()
-    home, networks = Home((options.folder / "home").resolve()), dict[str, Compared]()
-    os.environ["GAUNTLET_HOME"] = str(home.root)
-    install("openvino", print)
+    options, home = arguments(__doc__, names, Path("exactness"), rounds=10)
+    networks = dict[str, Compared]()
     for name in options.names or names:
         place = (options.folder / name.lower().replace(",", "").replace(" ", "-")).resolve()
         kept = place / "compared.json"

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from exactness import CHANGES, timed
 from peer_files import TIMEOUT_S, Row, outputs
-from product_run import settings, winner_of
-from results import Figure, Measured, conclude, script_parser
+from product_run import arguments, run_on_samples, winner_of
+from results import Figure, Measured, conclude
 from scipy.ndimage import zoom
 
 from flows.record.home import Home
-from flows.record.report_files import read_report
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import Array
 from gauntlet.core.run_report import BenchmarkRow
@@ -34,7 +32,6 @@ from gauntlet.race.table import run_race
 from gauntlet.reporting.text_format import fixed, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import OrtCpu
-from gauntlet.targets.environments import install
 
 SPLITS = {"train": 1100, "validation": 128, "calibration": 128, "test": 256, "unseen": 185}
 KERAS, CHOSEN, LITE = "Keras, FP32", "chosen", "TensorFlow Lite, INT8"
@@ -160,11 +157,7 @@ def converted(model: Any, calibration: Array) -> bytes:
 def compared(name: str, place: Path, home: Home, rounds: int, changes: list[str]) -> Compared:
     """Let the product work on one network, race the files, and compare their outputs with Keras'."""
     expected, unseen = prepare(name, place), place / "unseen.npz"
-    before, changed = set(home.run_folders()), settings(*CHANGES, f"name=small-{place.name}", *changes)
-    words = ["run", str(place / "network.keras"), "--data", str(place / "samples"), *changed]
-    timed([sys.executable, "-m", "flows.cli.main", *words], place / "run.log", GAUNTLET_HOME=str(home.root))
-    [run] = set(home.run_folders()) - before
-    report = read_report(run / "report.json")
+    report, _ = run_on_samples(place / "network.keras", home, [f"name=small-{place.name}", *changes])
     fp32 = next(home.store.path(c.artifact) for c in report.candidates if c.parent is None and c.artifact)
     winner = winner_of(report, home)
     lite = Entry(place / "network.tflite", options={"engine": "lite_engine"}, target="tflite")
@@ -205,17 +198,10 @@ def result(networks: dict[str, Compared], rounds: int) -> Measured:
 
 def main() -> int:
     """Run, print, write; 1 when a goal is missed."""
-    parser = script_parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(NETWORKS)}")
-    parser.add_argument("--folder", type=Path, default=Path("small-networks"), help="for networks and runs")
-    parser.add_argument("--rounds", type=int, default=16)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `gauntlet run`")
-    options = parser.parse_args()
-    home, networks = Home((options.folder / "home").resolve()), dict[str, Compared]()
-    os.environ["GAUNTLET_HOME"] = str(home.root)
+    options, home = arguments(__doc__, NETWORKS, Path("small-networks"), rounds=16)
+    networks = dict[str, Compared]()
     paths = (str(Path(__file__).parent.resolve()), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # where workers find the engine
-    install("openvino", print)
     for name in options.names or NETWORKS:
         place = (options.folder / name.lower().replace(" ", "-")).resolve()
         place.mkdir(parents=True, exist_ok=True)

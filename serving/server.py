@@ -36,6 +36,7 @@ from serving.observations import Metrics
 from serving.repository import Repository, Source
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from serving.routes import feedback, inference, models, pages, repository
+from serving.served_model import ServedModel
 from serving.settings import Limits
 from serving.tokens import Tokens
 
@@ -77,7 +78,8 @@ def serve(
     Raises:
         ConfigError: when the address, the files for TLS, the provider or the folder of the request log cannot be used,
             or a bundle cannot be opened.
-        GateFailed: when a bundle cannot be served.
+        StageError: when the runtime rejects a model, or a registry cannot be reached.
+        GateFailed: when a bundle is not fit to be served.
     """
     inherited = None if config.fd is None else _inherited(config.fd)
     require_safe(config.tokens, inherited.getsockname()[0] if inherited else config.host)
@@ -89,10 +91,7 @@ def serve(
     listener = inherited or _listener(config)
     listener.setblocking(False)
     repository = _repository(config)
-    try:
-        models = [repository.start(source, name) for source in sources]
-    except LoadFailed as error:
-        raise error.__cause__ if isinstance(error.__cause__, PipelineError) else GateFailed(str(error)) from error
+    models = _started(repository, sources, name)
     if awaited is not None and name is not None:
         repository.expect(awaited, name)
     request_log = RequestLog(config.request_log, repository.metrics.count_logged) if config.request_log else None
@@ -125,6 +124,16 @@ def serve(
     if request_log is not None:
         request_log.close()
     log.info("stopped")
+
+
+def _started(repository: Repository, sources: Sequence[Source], name: str | None) -> list[ServedModel]:
+    """Return the loaded models; where one cannot be, raise what `serve` does."""
+    try:
+        return [repository.start(source, name) for source in sources]
+    except LoadFailed as error:
+        if isinstance(error.__cause__, PipelineError):
+            raise error.__cause__ from None
+        raise GateFailed(str(error)) from error
 
 
 def _repository(config: ServerConfig) -> Repository:

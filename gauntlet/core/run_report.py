@@ -105,7 +105,7 @@ class BenchmarkRow(Frozen):
         return self.covering(witness, witness.speedup).replace(witness_speedup=witness.speedup)
 
     def may_equal(self, other: "BenchmarkRow", tolerance: float = 0.0) -> bool:
-        """Return whether a disturbed race leaves open that this row is faster than another by more than a tolerance."""
+        """Return whether a disturbed race leaves open if this row is faster than another by more than a tolerance."""
         disturbed = bool(self.mark or other.mark)
         return disturbed and not self.speedup_low * (1 - tolerance) > other.speedup_high
 
