@@ -30,7 +30,7 @@ from flows.servers.ports import Port
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import kinds
-from wings.platform.supervisor import POLL_S, SUPERVISED, Part, Supervisor, supervisor_lock
+from wings.platform.supervisor import POLL_S, SUPERVISED, Part, Supervisor, guard, supervisor_lock
 
 POOL = "gauntlet"
 WORKERS = {"worker": "default"}
@@ -175,6 +175,7 @@ def main() -> None:
     # The second lock keeps runs of the command line from stopping the Prefect server that they share.
     second = partial(sys.exit, "a supervisor of this home runs already")  # it would start everything again after `down`
     with locked(supervisor_lock(home), on_wait=second), locked(home.prefect / "users.lock", shared=True):
+        guard(home)
         supervisor = local_platform(home, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: supervisor.stopping.set())

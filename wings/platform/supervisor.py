@@ -1,12 +1,15 @@
 """Keeps the parts of a platform running on this machine: each in a thread, started again when its process ends.
 
 What runs is noted in `platform/state.json` of the home, so that `gauntlet status` and `gauntlet down` need no
-connection to it.
+connection to it. As a program, `python -m wings.platform.supervisor HOME`, it waits until its standard input ends, and
+then stops what a supervisor has left running.
 """
 
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +151,14 @@ def left_over(home: Home) -> Iterator[psutil.Process]:
                 yield process
 
 
+def guard(home: Home) -> None:
+    """Start a process that stops every part when this one ends in a way that leaves it no time to do so itself."""
+    end_of_this, _held_open = os.pipe()  # the kernel closes what is held open, however this process ends
+    command, environment = [sys.executable, "-m", __name__, str(home.root)], {**os.environ, SUPERVISED: ""}
+    subprocess.Popen(command, env=environment, stdin=end_of_this, start_new_session=True)
+    os.close(end_of_this)
+
+
 def end_group(leader: int) -> None:
     """Kill what a process that was started in a session of its own has left behind; it may hold the port."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -187,3 +198,9 @@ class Supervisor:
             parts = tuple(part.state for part in (*self.servers, *self.clients))
             state = PlatformState(supervisor=self.me, parts=parts)
             write_atomically(state_file(self.home), state.model_dump_json(indent=1))
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    for process in [*left_over(Home(Path(sys.argv[1])))]:
+        stop(process)

@@ -84,7 +84,7 @@ import os, sys, time
 from pathlib import Path
 from flows.record.home import Home
 from flows.servers.local_servers import launch
-from wings.platform.supervisor import SUPERVISED, Part, Supervisor
+from wings.platform.supervisor import SUPERVISED, Part, Supervisor, guard
 
 def start():
     pid = launch([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), home.root / "log").pid
@@ -92,20 +92,32 @@ def start():
     time.sleep(600)  # it does not respond yet
 
 home = Home(Path(sys.argv[1]))
+if sys.argv[2:]:
+    guard(home)
 os.environ[SUPERVISED] = str(home.root)
 Supervisor(home, [Part("server", start)], []).run()
 """
 
 
+def part_of_killed_supervisor(home: Home, *words: str) -> psutil.Process:
+    command = [sys.executable, "-c", STARTING, str(home.root), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
+        part = psutil.Process(int(supervisor.stdout.readline()))
+        supervisor.kill()
+    return part
+
+
 def test_part_of_a_supervisor_that_is_killed_while_it_starts_is_stopped_by_down(home: Home) -> None:
-    supervisor = subprocess.Popen([sys.executable, "-c", STARTING, home.root], stdout=subprocess.PIPE, text=True)
-    assert supervisor.stdout is not None
-    part = psutil.Process(int(supervisor.stdout.readline()))
-    supervisor.kill()
-    supervisor.wait()
-    supervisor.stdout.close()
+    part = part_of_killed_supervisor(home)
+    assert is_alive(part)
     assert called(home.root.parent, "down").returncode == 0
     assert not is_alive(part)
+
+
+def test_part_of_a_supervisor_that_is_killed_is_stopped_by_its_guard(home: Home) -> None:
+    part = part_of_killed_supervisor(home, "with guard")
+    harness.until(lambda: not is_alive(part), 60)
 
 
 def test_second_supervisor_of_a_home_ends_at_once(home: Home) -> None:
