@@ -1,8 +1,13 @@
 """Open and seal bundles; `manifest.json` lists every file with its digest."""
 
 import errno
+import fcntl
 import json
+import os
+import shutil
 import tempfile
+import time
+import weakref
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +40,10 @@ MLFLOW_NOTE = "registered_model_meta"
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 Value = TypeVar("Value", bound=Frozen)
 MAKE = "make one with: gauntlet bundle RUN"
+UNPACKED = "gauntlet-bundle-"
+"""Begin of the names of temporary folders."""
+LOCKED_WITHIN_S = 60
+"""A younger folder may not be locked yet."""
 
 
 class DamagedBundle(ConfigError):  # noqa: N818 - what it is, not what went wrong
@@ -162,8 +171,32 @@ def _manifest_text(manifest: Manifest) -> str:
     return json.dumps(manifest.model_dump(), indent=1, sort_keys=True) + "\n"
 
 
+class _UnpackedFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder that is locked while it is used, so that what a killed process has left can be told."""
+
+    def __init__(self) -> None:
+        super().__init__(prefix=UNPACKED)
+        lock = os.open(self.name, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        weakref.finalize(self, os.close, lock)
+
+
+def _remove_abandoned() -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{UNPACKED}*"):
+        with suppress(OSError):  # in use, another user's, or gone meanwhile
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime > LOCKED_WITHIN_S:
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)
+
+
 def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
-    unpacked = tempfile.TemporaryDirectory(prefix="gauntlet-bundle-")
+    _remove_abandoned()
+    unpacked = _UnpackedFolder()
     try:
         with zipfile.ZipFile(path) as archived:
             if sum(info.file_size for info in archived.infolist()) > path.stat().st_size:  # before it fills a disk

@@ -3,9 +3,13 @@
 import errno
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +108,36 @@ def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
         file.writestr("manifest.json", bytes(50_000_000))
     monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked"))
     assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
+
+
+OPENED = """
+import sys, time
+from pathlib import Path
+from gauntlet.bundle.bundle import Bundle
+
+bundle = Bundle.open(Path(sys.argv[1]))
+print(bundle.folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_process_has_unpacked_is_removed_and_nothing_else(packed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", OPENED, str(packed)]
+    folders = []
+    with ExitStack() as running:
+        for _ in range(3):
+            process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+            running.enter_context(process)
+            running.callback(process.kill)
+            assert process.stdout is not None
+            folders.append(Path(process.stdout.readline().strip()))
+            if len(folders) == 1:
+                process.kill()
+                process.wait()
+                assert folders[0].is_dir()
+            os.utime(folders[-1], (0, 0))
+        assert [folder.is_dir() for folder in folders] == [False, True, True]
 
 
 def test_archive_with_a_file_that_its_manifest_does_not_list_is_not_unpacked(
