@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from configs.schema import PipelineConfig
-from gauntlet.core.errors import ConfigError, without_password
+from gauntlet.core.errors import ConfigError, one_line, without_password
 from gauntlet.core.kinds import removed
 from gauntlet.core.unions import models_of
 
@@ -101,10 +101,19 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+        raise ConfigError(f"{path}: not readable as YAML: {_yaml_problem(error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(values).__name__}")
     return values
+
+
+def _yaml_problem(error: Exception) -> str:
+    """Return place and reason of a parser's error as one line, with what most often helps."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return one_line(error)
+    mark = error.problem_mark
+    fix = "close each bracket and quote, indent with spaces, and quote values with ': ' or a leading '*', '&', '@', '%'"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem)}. Fix: {fix}"
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
@@ -115,7 +124,7 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     try:
         value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {setting}: the value is not YAML: {error}") from error
+        raise ConfigError(f"--set {setting}: the value is not YAML: {_yaml_problem(error)}") from error
     if isinstance(value, str):
         value = _number(value)
     *parents, last = key.split(".")
@@ -169,6 +178,8 @@ def _explain(problem: Any) -> str:
         return f"{key}: unknown key{_hint(str(location[-1]), allowed)} (allowed: {', '.join(allowed)})"
     if not key:
         return message
+    if problem["type"] == "model_type" and model is not None:
+        message = f"expected a section with keys (allowed: {', '.join(model.model_fields)})"
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         expected = problem["ctx"].get("expected_tags")
         kind = problem["ctx"].get("tag", "missing")

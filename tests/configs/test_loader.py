@@ -110,7 +110,10 @@ def test_set_is_refused_and_repeated_when_it_leads_nowhere(tmp_path: Path, setti
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: [unclosed", "not readable as YAML"),
+        (
+            "name: x\nmodel: [unclosed",
+            "YAML: line 2, column 17: expected ',' or ']', but got '<stream end>'. Fix: ",
+        ),
         ("- a\n- b\n", "expected a mapping of keys to values, got list"),
         ("", "got NoneType"),
         ("just words", "got str"),
