@@ -31,6 +31,7 @@ from gauntlet.core.errors import without_password
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.reporting.text_format import flatten
 from gauntlet.targets import Target
 from gauntlet.targets.ort import OrtTarget
 
@@ -74,7 +75,7 @@ class TrackingEvents:
         own = own_store(self.home, self.uri) == self.home.mlflow_uri  # without an address: the home can be moved
         where = {"uri": "" if own else without_password(self.uri), "experiment": self.experiment}
         self.journal.append("start", run=PARENT, name=run_id, pid=os.getpid(), **where, tags=tags)
-        self.journal.append("params", run=PARENT, params=flatten(self.config.model_dump(mode="json")))
+        self.journal.append("params", run=PARENT, params=dict(flatten(self.config.model_dump(mode="json"))))
         self.sender.send()
 
     def restore(self) -> None:
@@ -201,7 +202,7 @@ class TrackingEvents:
                 providers=providers(self.config.benchmark.target_named(candidate.target) if candidate.target else None),
             )
         elif candidate.artifact is not None and self.config.tracking.rejected_files:
-            self._artifact(candidate.name, candidate.artifact, "artifacts/rejected")
+            self._artifact(candidate.name, candidate.artifact, f"artifacts/{candidate.status.replace(' ', '-')}")
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
         self.journal.append("tags", run=candidate.name, tags=tags)
@@ -218,14 +219,3 @@ class TrackingEvents:
 def providers(target: Target | None) -> list[str]:
     """Return ONNX Runtime's providers for MLflow's loader: the one that the model was measured on, and the CPU's."""
     return list(dict.fromkeys((target.provider if isinstance(target, OrtTarget) else CPU, CPU)))
-
-
-def flatten(values: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested values as dotted names."""
-    if isinstance(values, dict) and values:
-        parts = [flatten(v, f"{prefix}.{k}" if prefix else str(k)) for k, v in values.items()]
-    elif isinstance(values, list) and any(isinstance(v, dict) for v in values):
-        parts = [flatten(v, f"{prefix}.{i}") for i, v in enumerate(values)]
-    else:
-        return {prefix: str(values)}
-    return {name: value for part in parts for name, value in part.items()}

@@ -29,6 +29,8 @@ from flows.tracking.server import experiment_id, tracking_client, tracking_uri, 
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import one_line, without_password
 
+LINKED_FROM_BYTES = 1 << 18
+"""Smaller files, such as pictures, are in every run that has them; of others there is one, and links to it."""
 Place = dict[str, str]
 """Where content is on the server: `model_id`, or `run_id`, `folder` and `name`."""
 
@@ -149,17 +151,23 @@ class _Replay:
     def _artifact(self, event: Event, run: str) -> None:
         """Send a stage's artifact, or a file that says where it is: on the server already, or in a shared store."""
         path, folder = self.home.root / event["path"], event["folder"]
+        if event["size_bytes"] < LINKED_FROM_BYTES and path.exists():
+            self._send(run, path, folder)
+            return
         if event.get("uri"):
             self._link(event, run, event["uri"])
             return
         with self.sent.one_sender(event["sha256"]):
             place = self.sent.place(event["sha256"])
             if place is None or not self._has(place):
-                for file in sorted(path.parent.iterdir()):  # weights may be beside it
-                    self.client.log_artifact(run, str(file), folder)
+                self._send(run, path, folder)
                 self.sent.add(event["sha256"], run_id=run, folder=folder, name=path.name)
             elif (place["run_id"], place["folder"]) != (run, folder):
                 self._link(event, run, f"runs:/{place['run_id']}/{place['folder']}/{place['name']}")
+
+    def _send(self, run: str, path: Path, folder: str) -> None:
+        for file in sorted(path.parent.iterdir()):  # weights may be beside it
+            self.client.log_artifact(run, str(file), folder)
 
     def _link(self, event: Event, run: str, uri: str) -> None:
         link = {"sha256": event["sha256"], "size_bytes": event["size_bytes"], "uri": uri}

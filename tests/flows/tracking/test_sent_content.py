@@ -1,4 +1,4 @@
-"""MLflow gets each content once from a home: a second run links to it, and what the server has lost is sent again.
+"""MLflow gets each large file once from a home: a second run links to it, and what the server has lost is sent again.
 
 `gauntlet clean` takes removed runs out of MLflow, with their files, as far as nothing else needs them.
 """
@@ -16,6 +16,7 @@ from mlflow import MlflowClient
 from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
+from flows.tracking import replay
 from flows.tracking.sender import PARENT, Sender
 from flows.tracking.server import tracking_client
 from gauntlet.core.artifact import Artifact
@@ -25,6 +26,12 @@ pytestmark = pytest.mark.slow
 Journaled = tuple[Sender, Journal]
 CPU = ["CPUExecutionProvider"]
 OWN_BYTES = 100_000
+
+
+@pytest.fixture(autouse=True)
+def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the few bytes of these tests for large files."""
+    monkeypatch.setattr(replay, "LINKED_FROM_BYTES", 0)
 
 
 @pytest.fixture
@@ -103,6 +110,20 @@ def test_artifact_is_sent_whole_once_and_linked_from_then_on(
         "uri": f"runs:/{first}/artifacts/train/model/model.pt",
     }
     assert len([*home.root.glob("mlartifacts/**/model.pt")]) == 1
+
+
+def test_small_file_is_in_every_run_that_has_it(
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A picture that is the same as yesterday's is seen on today's page, too."""
+    monkeypatch.undo()
+    (tmp_path / "drawing.svg").write_bytes(b"lines")
+    drawing = home.store.put(tmp_path / "drawing.svg")
+    for name in ("run-1", "run-2"):
+        sender, journal = begin(name)
+        send_artifact(journal, home, drawing, "artifacts/drawing")
+        assert sender.send()
+        assert files(client, run_of(client, name), "artifacts/drawing") == ["drawing.svg"]
 
 
 def test_same_content_of_another_name_is_a_link(

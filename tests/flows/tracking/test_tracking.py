@@ -156,7 +156,8 @@ def test_mlflow_has_every_artifact_and_every_candidates_gates_and_classes(
     dropped = [c for c in report.candidates if c.status != "accepted" and c.artifact]
     assert dropped
     for candidate in dropped:
-        files = client.list_artifacts(runs[f"digits-small-cnn-{candidate.name}"].info.run_id, "artifacts/rejected")
+        folder = f"artifacts/{candidate.status.replace(' ', '-')}"
+        files = client.list_artifacts(runs[f"digits-small-cnn-{candidate.name}"].info.run_id, folder)
         assert [Path(file.path).name.partition(".onnx")[0] for file in files] == [Path(candidate.artifact.name).stem]
     reference = runs["digits-small-cnn-fp32"].data.metrics
     assert "gate.evaluate.min_accuracy" in reference
