@@ -10,6 +10,7 @@ samples that none has seen.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -203,7 +204,7 @@ def main() -> int:
     paths = (str(Path(__file__).parent.resolve()), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # where workers find the engine
     for name in options.names or NETWORKS:
-        place = (options.folder / name.lower().replace(" ", "-")).resolve()
+        place = (options.folder / re.sub(r"[^a-z0-9]+", "-", name.lower())).resolve()
         place.mkdir(parents=True, exist_ok=True)
         networks[name] = compared(name, place, home, options.rounds, options.set)
         print(f"{name}: {networks[name].chosen}", flush=True)
