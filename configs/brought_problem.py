@@ -19,8 +19,9 @@ from gauntlet.datasets.splits import HEAD, LABELS, array_name
 from gauntlet.datasets.synthetic import draw_samples
 from gauntlet.datasets.truth import SIGN_NAMES, are_class_numbers, are_one_hot, task_of
 from gauntlet.frameworks.trial_run import TrialRun
+from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.problems.inference import infer_problem
-from gauntlet.problems.output_evidence import InferredProblem, sums_to_one, within_unit
+from gauntlet.problems.output_evidence import InferredProblem, sums_to_one
 
 if TYPE_CHECKING:
     import onnx

@@ -7,6 +7,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import Task
+from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
     EMBEDDING_STEP,
@@ -20,7 +21,6 @@ from gauntlet.problems.output_evidence import (
     read_by,
     sums_to_one,
     trained_by_softmax,
-    within_unit,
 )
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import BoxDecoding, Task
+from gauntlet.metrics.error_metrics import within_unit
 
 if TYPE_CHECKING:
     import onnx
@@ -81,11 +82,6 @@ def are_decided(values: Array) -> bool:
     wide = values.astype(np.float64)
     middle, high = np.mean((wide > 0.1) & (wide < 0.9)), np.mean(wide >= 0.5)
     return bool(within_unit(wide) and middle < 0.3 and 0.002 <= high < 1)
-
-
-def within_unit(values: Array) -> bool:
-    """Return whether all values are within 0 and 1."""
-    return bool(values.size and np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1 + SUM_TOLERANCE)
 
 
 def is_reconstruction(output: Array, inputs: NamedArrays) -> bool:

@@ -7,7 +7,8 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import BoxDecoding
-from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one, within_unit
+from gauntlet.metrics.error_metrics import within_unit
+from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one
 from wings.detection.box_decoding import decode_boxes
 from wings.detection.suppressed_inference import CORNERS, BoxForm, infer_suppressed
 

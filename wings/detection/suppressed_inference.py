@@ -7,7 +7,8 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import BoxDecoding
-from gauntlet.problems.output_evidence import Size, within_unit
+from gauntlet.metrics.error_metrics import within_unit
+from gauntlet.problems.output_evidence import Size
 from wings.detection.box_decoding import EDGES
 
 CORNERS = 0.95

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.frozen import Number
 from gauntlet.metrics.class_scores import ClassCounts
+from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.problems.base import Problem, WeightedMetric, probabilities, ratio
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
@@ -18,7 +19,6 @@ from gauntlet.problems.output_evidence import (
     are_decided,
     is_named,
     sums_to_one,
-    within_unit,
 )
 from gauntlet.problems.prediction import Prediction
 
