@@ -1,6 +1,7 @@
 """The entries of a race, its plan, and the measurements of each contender."""
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from gauntlet.race.early_stopping import EarlyStop
-from gauntlet.runtime.worker import WORKER_COMMAND
+from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 
@@ -34,16 +35,24 @@ class Entry:
     does not gain on the baseline at the first batch size."""
     inputs: Path | None = None
     """Overrides the race's file of inputs, for a model whose inputs differ."""
+    may_fork: bool = False
+    """Whether new processes may be copies of one that has imported the engine."""
 
     @classmethod
     def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
         """Return the entry of a model on a target."""
-        return cls(model, target.command(), target.options(), target.name, baseline=baseline)
+        may_fork = target.may_fork and sys.platform == "linux"
+        return cls(model, target.command(), target.options(), target.name, baseline=baseline, may_fork=may_fork)
 
     def in_one_thread(self) -> Self:
         """Return this entry with one thread, whatever its options say."""
         options = {name: value for name, value in self.options.items() if name != "threads"}
         return replace(self, threads=1, options=options)
+
+    @property
+    def template(self) -> tuple[tuple[str, ...], str]:
+        """The arguments of the `WorkerTemplate` of its workers."""
+        return self.command, self.options.get("engine", ENGINE)
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""

@@ -3,7 +3,8 @@
 Successive calls of one process are not independent, so the round is the statistical unit: every contender runs one
 block in it, in turns with the others. All run under the same state of the machine, and only the ratio to the reference
 counts. Two processes of one file differ by 1 to 2 % for their whole lifetime, so every round has new ones: rounds that
-shared a process would not be independent.
+shared a process would not be independent. What they are copied from is new in every round, too: the addresses at which
+libraries lie are an accident of it.
 """
 
 import math
@@ -22,7 +23,7 @@ from gauntlet.race.early_stopping import contenders_to_stop
 from gauntlet.race.halfway_look import LEAST_ROUNDS
 from gauntlet.race.machine_load import LoadMonitor, MachineLoad, is_realtime
 from gauntlet.runtime.realtime import MAX_TURN_MS
-from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed, WorkerTemplate
 
 WARM_UP_BLOCKS = (2, 6)
 """Least and largest number of half blocks. In between, a contender is warm when a block's median is at most
@@ -206,12 +207,17 @@ class _Runner:
 
         def restart(contender: Contender) -> None:
             contender.worker.request({"do": "memory"}, self.plan.timeout_s)  # a dead or hanging worker is not replaced
-            self._replace_worker(contender)
+            self._replace_worker(contender, templates.get(contender.entry.template))
 
         fast = [contender for contender in running if not contender.keeps_process]
+        kinds = dict.fromkeys(contender.entry.template for contender in fast if contender.entry.may_fork)
+        templates = {kind: self.stack.enter_context(WorkerTemplate(*kind)) for kind in kinds}
         for step in (restart, self._await_load):  # all start and load at the same time, and nothing is timed meanwhile
             for contender in fast:
                 _attempt(contender, step)
+        for template in templates.values():
+            fast[0].past_processor_s += template.processor_seconds()
+            template.close()
         for contender in fast:
             for batch in sizes:
                 if self.realtime[batch] and contender.first_call_ms > MAX_TURN_MS:
@@ -250,11 +256,11 @@ class _Runner:
     def _await_load(self, contender: Contender) -> dict[str, Any]:
         return contender.worker.receive("load", self.plan.timeout_s)
 
-    def _replace_worker(self, contender: Contender) -> None:
+    def _replace_worker(self, contender: Contender, template: WorkerTemplate | None = None) -> None:
         """End the worker, start a new one and send it the load request, without waiting for the reply."""
         contender.past_processor_s += contender.worker.processor_seconds()
         contender.worker.end()
-        contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command))
+        contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command, template))
         contender.processes, contender.process_peak_bytes = contender.processes + 1, 0
         self._send_load(contender)
 

@@ -114,19 +114,19 @@ def peak_rss_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int, *, children: bool = True) -> float:
     """Return the processor time of a process and all that it started, so far; 0 for those that have ended."""
-    return sum_over_processes(pid, lambda process: sum(process.cpu_times()[:2]))
+    return sum_over_processes(pid, lambda process: sum(process.cpu_times()[:2]), children=children)
 
 
-def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float]) -> float:
+def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float], *, children: bool = True) -> float:
     """Return the sum of a measure over a process and all that it started, without those that have ended."""
     import psutil
 
     total = 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        for member in (process, *process.children(recursive=True)):
+        for member in (process, *(process.children(recursive=True) if children else ())):
             with contextlib.suppress(psutil.Error):
                 total += measure(member)
     return total

@@ -27,6 +27,8 @@ the target's device does not take, by where they run and by operator; `refused` 
 model, or null. A runtime that cannot say it replies nothing.
 
 This file also runs in another Python environment, which has numpy and a runtime but not this project.
+
+With the module of an engine as its argument, the process is a template: see `copy`.
 """
 
 import contextlib
@@ -36,11 +38,13 @@ import math
 import os
 import re
 import resource
+import signal
+import socket
+import struct
 import sys
 import types
 from pathlib import Path
-from threading import get_native_id
-from time import monotonic, perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -58,9 +62,10 @@ RESERVED_BYTES = 1 << 30
 """On top of the memory limit, for stacks and arenas that are reserved long before they are used."""
 NO_MEMORY = re.compile("bad.?alloc|MemoryError|allocate memory|out of memory|not enough memory", re.IGNORECASE)
 """The runtimes' messages for refused memory, for which they have no exception of their own."""
-LONGEST_REST_S = 0.5
-"""Longest wait for the runtime's threads to become idle."""
-TASKS = Path("/proc/self/task")
+PRELOADED = ("gauntlet.runtime.batched_inference", "gauntlet.runtime.realtime", "gauntlet.runtime.resources")
+"""What a template imports besides the engine: all that a request needs."""
+STATUS = struct.Struct("qq")
+"""What is written of a copy: its process id and 0, and then 0 and its exit code."""
 
 
 class Worker:
@@ -115,7 +120,7 @@ class Worker:
         clock: str = "wall",
     ) -> dict[str, Any]:
         """Call the model at least once and for at least the given time, or so many times; return the durations."""
-        from gauntlet.runtime.realtime import realtime_turn
+        from gauntlet.runtime.realtime import realtime_turn, wait_for_idle_threads
 
         feed = self._feed(batch)
         with realtime_turn() if realtime else contextlib.nullcontext():
@@ -180,21 +185,6 @@ def sqnr_db(actual: "Array", expected: "Array") -> float:
     return 10 * math.log10(signal / noise) if signal > 0 and 0 < noise < math.inf else -math.inf
 
 
-def wait_for_idle_threads() -> None:
-    """Wait until no other thread runs (on Linux): ONNX Runtime's spin for up to 25 ms after a call."""
-    end = monotonic() + LONGEST_REST_S
-    threads = TASKS.iterdir if TASKS.exists() else list
-    while monotonic() < end and any(_is_running(t) for t in threads() if t.name != str(get_native_id())):
-        sleep(0.002)
-
-
-def _is_running(thread: Path) -> bool:
-    try:
-        return (thread / "stat").read_text().rpartition(") ")[2].startswith("R")
-    except OSError:  # it has ended
-        return False
-
-
 def limit_memory(memory_bytes: int) -> None:
     """Limit the memory that may be written to, not what is only reserved (Linux 4.7)."""
     limit = memory_bytes + RESERVED_BYTES
@@ -225,11 +215,45 @@ def serve(requests: TextIO, replies: TextIO) -> None:
         replies.flush()
 
 
+def copy(requests: socket.socket, engine: str) -> bool:
+    """Fork a worker for each message of a socket until it is closed; return True in a worker, False at the end.
+
+    A message brings four files: standard input, output and error of the worker, and one to which its `STATUS` is
+    written when it begins and when it has ended.
+    """
+    for module in (engine, *PRELOADED):
+        with contextlib.suppress(Exception):  # a worker tells when it needs it
+            importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the processes that wait for the workers
+    while (received := socket.recv_fds(requests, 1, 4))[0]:
+        *streams, status = received[1]
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if worker := os.fork():
+                os.closerange(0, status)
+                os.write(status, STATUS.pack(0, os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])))
+                os._exit(0)
+            os.setsid()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            os.write(status, STATUS.pack(os.getpid(), 0))
+            os.closerange(3, status + 1)
+            requests.detach()
+            return True
+        for file in received[1]:
+            os.close(file)
+    with contextlib.suppress(ChildProcessError):  # when all have ended
+        os.wait()
+    return False
+
+
 if __name__ == "__main__":
     if not __package__:  # started as a file: only this project's modules are importable from its folder
         for name in ("gauntlet", "wings"):
             sys.modules[name] = package = types.ModuleType(name)
             package.__path__ = [str(Path(__file__).resolve().parents[2] / name)]
+    if sys.argv[1:] and not copy(socket.socket(fileno=os.dup(0)), sys.argv[1]):
+        sys.exit()
     with contextlib.suppress(OSError):  # when memory runs out, Linux shall end this process, not the run
         Path("/proc/self/oom_score_adj").write_text("1000")
     # What a library prints on standard output must not mix with the replies.

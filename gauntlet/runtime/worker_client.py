@@ -1,22 +1,24 @@
-"""Start a worker, send it requests, and detect when it does not reply."""
+"""Start a worker, or copy a started one; send it requests, and detect when it does not reply."""
 
 import contextlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
 from gauntlet.core.errors import PipelineError
 from gauntlet.runtime.resources import processor_seconds
-from gauntlet.runtime.worker import NO_MEMORY, WORKER_COMMAND
+from gauntlet.runtime.worker import NO_MEMORY, STATUS, WORKER_COMMAND
 
 MAX_LOG_BYTES = 1 << 16
+COPY_TIMEOUT_S = 60.0
 SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 """Removed from a worker's environment: it slows PyTorch, and a timed worker runs alone."""
 
@@ -29,22 +31,82 @@ class WorkerFailed(PipelineError):  # noqa: N818 - reads as the reports do
         self.alive = alive
 
 
+class WorkerTemplate:
+    """A process that has imported an engine, and copies itself: a copy is ready in a tenth of a new worker's time.
+
+    It ends with its last copy after `close`; as a context manager, it waits for that.
+    """
+
+    def __init__(self, command: tuple[str, ...], engine: str) -> None:
+        self._socket, requests = socket.socketpair()
+        with requests:
+            self._process = _start((*command, engine), requests.fileno(), subprocess.DEVNULL, subprocess.DEVNULL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        try:
+            self._process.wait(COPY_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Make no more copies."""
+        self._socket.close()
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that it has used, without that of its copies."""
+        return processor_seconds(self._process.pid, children=False)
+
+    def copy(self, *streams: int) -> "WorkerCopy":
+        """Return a worker with these files as its standard input, output and error."""
+        status, end = os.pipe()
+        with contextlib.suppress(OSError):  # it has ended
+            socket.send_fds(self._socket, [b"1"], [*streams, end])
+        os.close(end)
+        return WorkerCopy(status)
+
+
+class WorkerCopy:
+    """A worker that is no child of this process, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self.returncode: int | None = None
+        begun = os.read(status, STATUS.size) if select.select([status], [], [], COPY_TIMEOUT_S)[0] else b""
+        self.pid = STATUS.unpack(begun)[0] if begun else 0
+        if not self.pid:
+            os.close(status)
+            raise WorkerFailed("the worker's template has ended, or does not copy itself")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code when it has ended; `subprocess.TimeoutExpired` when it does not in time."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("worker", timeout or 0)
+            ended = os.read(self._status, STATUS.size)
+            self.returncode = STATUS.unpack(ended)[1] if ended else -signal.SIGKILL
+            os.close(self._status)
+        return self.returncode
+
+
 class WorkerClient:
     """A running worker; as a context manager, it leaves no process behind."""
 
-    def __init__(self, command: tuple[str, ...] = WORKER_COMMAND) -> None:
+    def __init__(self, command: tuple[str, ...] = WORKER_COMMAND, template: WorkerTemplate | None = None) -> None:
         self._killed = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            bufsize=0,
-            env={name: value for name, value in os.environ.items() if SHORT_WAIT.get(name) != value},
-            start_new_session=True,  # its children end with it
-        )
-        self._stdin, self._stdout = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        (taken, stdin), (stdout, given) = os.pipe(), os.pipe()
+        self._stdin, self._stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
+        streams = taken, given, self._log.fileno()
+        try:
+            self._process = template.copy(*streams) if template else _start(command, *streams)
+        finally:
+            os.close(taken)
+            os.close(given)
 
     def __enter__(self) -> Self:
         return self
@@ -137,3 +199,9 @@ class WorkerClient:
         why = "exceeds the memory limit: " if NO_MEMORY.search(last) else ""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return f"{why}the worker {how}" + (f": {last.strip()}" if last else "")
+
+
+def _start(command: tuple[str, ...], stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    """Start a process; its children end with it."""
+    environment = {name: value for name, value in os.environ.items() if SHORT_WAIT.get(name) != value}
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, start_new_session=True)

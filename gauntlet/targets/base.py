@@ -48,6 +48,8 @@ class BaseTarget(Kind):
     )
 
     engine: ClassVar[str]
+    may_fork: ClassVar[bool] = False
+    """Whether a process that has imported the engine, and loaded no model, may be copied (fork)."""
     model_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of the framework's files that it runs; empty for ONNX."""
     known_options: ClassVar[tuple[JsonObject, ...]] = ({},)

@@ -17,6 +17,7 @@ class OrtTarget(BaseTarget):
 
     env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
     engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
+    may_fork: ClassVar[bool] = True
     fallback: ClassVar[str | None] = "CPUExecutionProvider"
     provider: ClassVar[str]
     device: ClassVar[str | None] = None

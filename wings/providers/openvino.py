@@ -36,6 +36,7 @@ class OpenVino(BaseTarget):
     """As a provider of ONNX Runtime it is no faster, so `OrtOpenVino` has none."""
     int8_options: ClassVar[JsonObject] = {"qdq_placement": "inputs"}
     engine: ClassVar[str] = "wings.providers.openvino_engine"
+    may_fork: ClassVar[bool] = True
     named: ClassVar[tuple[str, ...]] = ("precision",)
     named_entries: ClassVar[str] = "properties"
     bundled_entries: ClassVar[frozenset[str]] = frozenset(

@@ -1,5 +1,6 @@
 """The race itself: a worker that dies in the middle of it costs its own contender only."""
 
+import os
 import subprocess
 import sys
 import time
@@ -21,17 +22,20 @@ from gauntlet.race.contender import TURNS, Contender, Entry, Plan
 from gauntlet.race.machine_load import LoadMonitor
 from gauntlet.race.rounds import WARM_UP_BLOCKS, _turns, run_rounds
 from gauntlet.race.rows import ONE_PROCESS, rows
-from gauntlet.runtime.worker import TASKS
+from gauntlet.runtime.realtime import TASKS
+from gauntlet.runtime.worker import ENGINE
 from gauntlet.runtime.worker_client import WorkerClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 NAMES = ("fp32", "victim", "other")
 
 
 def workers() -> list[psutil.Process]:
-    """Return the running workers, in the order of their start."""
-    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]  # of other tests' pools
-    found = [p for p in alive if "gauntlet.runtime.worker" in " ".join(p.cmdline())]
+    """Return the running workers, in the order of their start; what they are copied from is none."""
+    children = psutil.Process().children(recursive=True)
+    alive = [p for p in children if p.status() != psutil.STATUS_ZOMBIE]  # of other tests' pools
+    leaders = [p for p in alive if "gauntlet.runtime.worker" in p.cmdline() and os.getsid(p.pid) == p.pid]
+    found = [p for p in leaders if p.ppid() != os.getpid() or p.cmdline()[-1] != ENGINE]
     return sorted(found, key=lambda p: (p.create_time(), p.pid))
 
 
@@ -41,7 +45,7 @@ def run(trained, tmp_path: Path) -> Callable[..., dict[str, Contender]]:
 
     def go(on_round: Callable[[int], None], timeout_s: float = 60, restarts: bool = True) -> dict[str, Contender]:
         plan = Plan((1, 2), rounds=6, block_ms=1, threads=1, timeout_s=timeout_s, min_calls=3, restarts=restarts)
-        entries = dict.fromkeys(NAMES, Entry(trained.path))
+        entries = dict.fromkeys(NAMES, Entry(trained.path, may_fork=True))
         return run_rounds(entries, tmp_path / "inputs.npz", plan, on_round=on_round)[0]
 
     return go

@@ -20,7 +20,7 @@ from gauntlet.race.early_stopping import EarlyStop
 from gauntlet.race.rounds import _stop_early
 from gauntlet.race.rows import rows
 from gauntlet.race.session_options import best_session, describe_sessions
-from gauntlet.targets.ort import OrtCpu
+from gauntlet.targets.ort import OrtCpu, OrtTarget
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose
@@ -231,6 +231,7 @@ def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(
     race, workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setattr(OrtTarget, "may_fork", False)
     settings = {"targets": [{"kind": "ort-cpu", "level": "off"}], "rounds": 12}
     settings |= {"session_variants": [{"level": "off", "arena": False}, {}]}
     models = {"fp32": 60, "a": 40, "b": 20}
@@ -254,6 +255,7 @@ def test_one_thread_wins_where_a_call_takes_under_a_millisecond_and_is_not_tried
     race, scale: str, raced: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setattr(OrtTarget, "may_fork", False)
     monkeypatch.setenv("SCALE", scale)
     facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)  # default sessions: 2.22, 1.05 ms
     assert {r.candidate for r in facts.results if "ort-cpu-1t" in {row.target for row in r.rows}} == raced
@@ -267,6 +269,7 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
     race, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setattr(OrtTarget, "may_fork", False)
     monkeypatch.setenv("SCALE", "0.3")
     monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
     facts = race({"fp32": 60, "larger": 100}, threads=2, rounds=7, early_stopping=False)
@@ -277,6 +280,7 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
 
 def test_disturbed_race_proves_no_session_better_than_the_default_one(race, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
+    monkeypatch.setattr(OrtTarget, "may_fork", False)
     monkeypatch.setenv("SCALE", "0.3")
     monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
     facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)

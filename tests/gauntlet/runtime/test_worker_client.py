@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 import flows
-from gauntlet.runtime.worker_client import SHORT_WAIT, WorkerClient, WorkerFailed
+from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
+from gauntlet.runtime.worker_client import SHORT_WAIT, WorkerClient, WorkerFailed, WorkerTemplate
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 READ = "import sys, os, time, signal, json; sys.stdin.readline(); "
@@ -139,3 +140,29 @@ def test_worker_dies_with_a_signal_when_it_is_killed_in_the_middle(trained, tmp_
         os.kill(client._process.pid, signal.SIGSEGV)
         with pytest.raises(WorkerFailed, match="was killed by signal 11"):
             client.run(1, 1000, 60)
+
+
+def test_copies_of_a_template_work_and_tell_how_they_end(trained, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
+    with WorkerTemplate(WORKER_COMMAND, ENGINE) as template:
+        with WorkerClient(template=template) as one, WorkerClient(template=template) as other:
+            template.close()
+            for client in (one, other):
+                client.load(trained.path, tmp_path / "inputs.npz", 1, 60)
+            os.kill(one._process.pid, signal.SIGSEGV)
+            with pytest.raises(WorkerFailed, match="was killed by signal 11"):
+                one.run(1, 1, 60)
+            assert len(other.run_calls(1, 3, 60)["samples_ms"]) == 3
+            other._stdin.close()
+            assert other._process.wait(60) == 0
+        with pytest.raises(WorkerFailed, match="template has ended"):
+            WorkerClient(template=template)
+
+
+def test_template_that_does_not_copy_itself_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gauntlet.runtime.worker_client.COPY_TIMEOUT_S", 0.2)
+    with (
+        WorkerTemplate((sys.executable, "-c", "import time; time.sleep(60)"), ENGINE) as template,
+        pytest.raises(WorkerFailed, match="does not copy itself"),
+    ):
+        WorkerClient(template=template)
