@@ -30,7 +30,7 @@ class Row(Frozen):
 
     def entry(self) -> Entry:
         """Return it as the race takes it."""
-        return Entry(self.file, self.target.command(), self.target.options(), self.target.name)
+        return Entry.on_target(self.file, self.target)
 
 
 def outputs(entry: Entry, inputs: Path, batch: int = 8) -> NamedArrays:

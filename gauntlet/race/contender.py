@@ -36,12 +36,12 @@ class Entry:
     inputs: Path | None = None
     """Overrides the race's file of inputs, for a model whose inputs differ."""
     may_fork: bool = False
-    """Whether new processes may be copies of one that has imported the engine."""
+    """Whether new processes may be copies of one that has imported the engine, as those of ONNX Runtime may."""
 
     @classmethod
     def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
         """Return the entry of a model on a target."""
-        may_fork = target.may_fork and sys.platform == "linux"
+        may_fork = target.may_fork
         return cls(model, target.command(), target.options(), target.name, baseline=baseline, may_fork=may_fork)
 
     def in_one_thread(self) -> Self:
@@ -50,9 +50,10 @@ class Entry:
         return replace(self, threads=1, options=options)
 
     @property
-    def template(self) -> tuple[tuple[str, ...], str]:
-        """The arguments of the `WorkerTemplate` of its workers."""
-        return self.command, self.options.get("engine", ENGINE)
+    def template(self) -> tuple[tuple[str, ...], str] | None:
+        """The arguments of the `WorkerTemplate` of its workers, where they may have one."""
+        kind = self.command, self.options.get("engine", ENGINE)
+        return kind if sys.platform == "linux" and (self.may_fork or kind == (WORKER_COMMAND, ENGINE)) else None
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""

@@ -207,11 +207,12 @@ class _Runner:
 
         def restart(contender: Contender) -> None:
             contender.worker.request({"do": "memory"}, self.plan.timeout_s)  # a dead or hanging worker is not replaced
-            self._replace_worker(contender, templates.get(contender.entry.template))
+            kind = contender.entry.template
+            self._replace_worker(contender, templates[kind] if kind else None)
 
         fast = [contender for contender in running if not contender.keeps_process]
-        kinds = dict.fromkeys(contender.entry.template for contender in fast if contender.entry.may_fork)
-        templates = {kind: self.stack.enter_context(WorkerTemplate(*kind)) for kind in kinds}
+        kinds = {contender.entry.template for contender in fast}
+        templates = {kind: self.stack.enter_context(WorkerTemplate(*kind)) for kind in kinds if kind}
         for step in (restart, self._await_load):  # all start and load at the same time, and nothing is timed meanwhile
             for contender in fast:
                 _attempt(contender, step)

@@ -45,7 +45,7 @@ def run(trained, tmp_path: Path) -> Callable[..., dict[str, Contender]]:
 
     def go(on_round: Callable[[int], None], timeout_s: float = 60, restarts: bool = True) -> dict[str, Contender]:
         plan = Plan((1, 2), rounds=6, block_ms=1, threads=1, timeout_s=timeout_s, min_calls=3, restarts=restarts)
-        entries = dict.fromkeys(NAMES, Entry(trained.path, may_fork=True))
+        entries = dict.fromkeys(NAMES, Entry(trained.path))
         return run_rounds(entries, tmp_path / "inputs.npz", plan, on_round=on_round)[0]
 
     return go
