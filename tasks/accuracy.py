@@ -28,8 +28,16 @@ from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.problems import problem_of
-from gauntlet.problems.accuracy_checks import accuracy_checks, case_noise_check, class_checks
-from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, Flip, compare_accuracy
+from gauntlet.problems.accuracy_checks import DETECTIONS, accuracy_checks, case_noise_check, class_checks, kept_db
+from gauntlet.problems.accuracy_comparison import (
+    MIN_UNUSUAL,
+    AccuracyComparison,
+    AccuracyLimits,
+    Flip,
+    compare_accuracy,
+    unusual_kept,
+)
+from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.sequence_comparison import SequenceComparison, compare_sequence, sequence_checks
 from gauntlet.runtime.batched_inference import batched_inference
@@ -141,19 +149,31 @@ def accuracy(
         *class_checks(facts, min_recall, min_precision, remedy),
         *_calibration_check(facts, max_ece),
         *case_noise_check(config, problem, (parent or reference).cases, run),
-        *_batch_check(config, facts, signature.sets, session, inputs, batch_sizes),
+        *_batch_check(config, facts, problem, session, _judged_in_batches(reference, split, batch_sizes), batch_sizes),
         *(sequence_checks(config, facts.sequence) if facts.sequence else ()),
         *(check for of in ranges if float_model for check in of(path, workspace.path(float_model), inputs)),
     )
     return Report(facts=facts, checks=checks, artifacts=_drawings(workspace, signature, reference, outputs, split))
 
 
+def _judged_in_batches(reference: Golden, split: Split, sizes: tuple[int, ...]) -> NamedArrays:
+    """Return samples that fill a call of every size, and as many again that show rare integers, such as an alarm."""
+    rare = np.zeros(len(split), bool)
+    for array in reference.test_outputs.values():
+        if array.dtype.kind in "iub" and array.size:
+            values, counts = np.unique(array, return_counts=True)
+            rare |= (array != values[counts.argmax()]).reshape(len(array), -1).any(axis=1)
+    first = samples_in_turns(reference.real.inputs, max(BATCH, *sizes))
+    more = split.take(np.flatnonzero(rare)[:BATCH]) if rare.any() and not rare.all() else {}
+    return {name: np.concatenate([array, more[name]]) if more else array for name, array in first.items()}
+
+
 def _batch_check(
     limits: AccuracyLimits,
     facts: AccuracyFacts,
-    sets: tuple[str, ...],
+    problem: Problem,
     session: Any,
-    real: NamedArrays,
+    samples: NamedArrays,
     sizes: tuple[int, ...],
 ) -> list[Check]:
     """Return the check that outputs do not depend on the batch size, up to four times the noise that they have anyway.
@@ -161,7 +181,7 @@ def _batch_check(
     Recipes that take a scale from all rows of a call have such noise. Servers also make smaller calls, so that of one
     row less than the most is judged, too. None where the model fixes its batch size.
     """
-    calls, wrong = batched_inference(session, samples_in_turns(real, max(BATCH, *sizes))), list[str]()
+    calls, wrong, sets = batched_inference(session, samples), list[str](), problem.signature.sets
     if calls.fixed_batch:
         return []
     usual, more_db = calls.run(BATCH), 20 * math.log10(NOISE_FACTOR)
@@ -175,7 +195,11 @@ def _batch_check(
         pairs = {n: (outputs[n], usual[n]) for n in codes if outputs[n].shape == usual[n].shape}
         shares = {n: (np.sum(x == y) + 1) / max(x.size, 1) for n, (x, y) in pairs.items()}  # one may be a close call
         few = {name: share for name, share in shares.items() if share < limits.min_agreement}
+        kept = {name: unusual_kept(*pair) for name, pair in pairs.items()}
+        few |= {name: share for name, share in kept.items() if share < MIN_UNUSUAL}
         wrong += [f"{name!r}, batch size {size}: {share:.1%} agree" for name, share in few.items()]
+        if sets and (db := kept_db(problem, outputs, usual)) < limits.min_sqnr_db:
+            wrong.append(f"{DETECTIONS}, batch size {size}: {1 - 10 ** (-db / 10):.0%} are the same")
     fix = "use another recipe or pass: this file computes something else at these sizes"
     return [Check.of("accuracy.wrong_batch_sizes", len(wrong), "==", 0, "; ".join(wrong[:3]), fix)]
 

@@ -122,6 +122,7 @@ def _noise_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str
     return checks
 
 
+DETECTIONS = "detections"
 CASE_NAME = "accuracy.min_case_sqnr_db"
 CASE_FIX = "calibrate on such samples, too, leave sensitive nodes in float, or name the lengths in use (train.lengths)"
 
@@ -132,8 +133,7 @@ def case_noise_check(
     """Check the SQNR of each output in each golden case but those of the data's own size; none without any.
 
     `run` returns the candidate's outputs for some inputs; `cases` hold those that its noise is measured against. Of
-    classes and other integers, what changes is noise. Outputs whose rows are a set of boxes, ragged integers, and texts
-    have no SQNR.
+    classes, other integers, and sets of boxes, what changes is noise. Ragged integers and texts have no SQNR.
     """
     noise, floors = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
     for title in [title for title in cases if title not in (REAL, RANDOM)]:
@@ -143,6 +143,9 @@ def case_noise_check(
             require_shapes(outputs, expected)
         except StageError as error:
             return (Check.of(CASE_NAME, None, ">=", limits.min_sqnr_db, f"at {title}: {error}", CASE_FIX),)
+        if problem.signature.sets:
+            noise[title, DETECTIONS] = kept_db(problem, outputs, cases[title].outputs)
+            floors[title, DETECTIONS] = limits.min_sqnr_db
         for name, array in expected.items():
             place, is_value = (title, name), array.dtype.kind == "f" and name not in problem.outputs_read
             floors[place] = limits.min_values_sqnr_db if is_value else limits.min_sqnr_db
@@ -156,6 +159,16 @@ def case_noise_check(
     judged = "; ".join(dict.fromkeys(title for title, _ in noise))
     detail = f"output '{worst[1]}' at {worst[0]}; judged: {judged}"
     return (Check.of(CASE_NAME, noise[worst], ">=", floors[worst], detail, CASE_FIX, unit="dB"),)
+
+
+def kept_db(problem: Problem, actual: NamedArrays, expected: NamedArrays) -> float:
+    """Return the share of detections of either side that the other one lacks, in dB below all of them."""
+    before, after = problem.predictions_of(expected), problem.predictions_of(actual)
+    if before is None or after is None:
+        return math.inf
+    shares = (problem.kept(*pair) for pair in ((before, after), (after, before)))
+    lost = max(1 - share for share in shares if share is not None)
+    return -10 * math.log10(lost) if lost > 0 else math.inf
 
 
 def _change_db(actual: Array, expected: Array, least: float) -> float:

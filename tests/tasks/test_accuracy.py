@@ -14,7 +14,8 @@ from PIL import Image
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden
+from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import Golden, GoldenCase
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 from tasks.quantize.float16 import Float16
 
@@ -109,6 +110,33 @@ def test_model_that_is_wrong_at_one_batch_size_alone_fails(trained, judge, size:
     assert failed(report) == ["wrong_batch_sizes"]
     assert report.failures[0].detail.startswith(f"'logits', batch size {size}: -")
     assert failed(judge(proto, {"batch_sizes": (2, 14)})) == []
+
+
+def test_rare_alarm_that_never_sounds_in_a_call_of_one_sample_fails(trained, keep_model: Keep) -> None:
+    """The first samples hardly show it, so that others are judged that do."""
+    brightness = "m (float[n, 3, 32, 32] input, float[1] least, int64[1] one, int64[3] axes) => (bool[n] alarm) "
+    brightness += "{ mean = ReduceMean <keepdims = 0> (input, axes) loud = Greater(mean, least) "
+    golden, test = Golden.load(trained.store.path(trained.golden)), read_split(trained.store.path(trained.test))
+    means = test.take(slice(0, len(test)))["input"].mean(axis=(1, 2, 3))
+    least = np.sort(means)[-12]
+
+    def judged(end: str) -> list[str]:
+        proto = trained.proto()
+        graph = onnx_text.model(brightness + end + " }").graph
+        proto.graph.node.extend(graph.node)
+        proto.graph.output.extend(graph.output)
+        stored = {"least": np.array([least], np.float32), "one": np.array([1]), "axes": np.array([1, 2, 3])}
+        proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in stored.items())
+        out, model = keep_model(proto, trained.store)
+        right = {"alarm": means > least}
+        cases = {"real": GoldenCase(golden.real.inputs, golden.real.outputs)}
+        Golden(cases, {**golden.test_outputs, **right}, golden.labels).save(out.folder / "golden.npz")
+        kept = out.store_file(out.folder / "golden.npz")
+        return failed(accuracy(AccuracyConfig(), out, model=model, golden=kept, test=trained.test))
+
+    assert judged("alarm = Identity(loud)") == []
+    quiet = "rows = Shape <start = 0, end = 1> (input) many = Greater(rows, one) alarm = And(loud, many)"
+    assert judged(quiet) == ["wrong_batch_sizes"]
 
 
 def test_accuracy_stores_a_drawing_of_both_models_predictions(trained, judge) -> None:

@@ -40,11 +40,22 @@ def test_output_of_integers_booleans_or_texts_that_is_wrong_is_refused(labels: n
 )
 def test_rare_value_of_an_output_that_is_lost_is_refused_however_many_are_equal(code: np.ndarray) -> None:
     refused = blocking(compare_accuracy(Golden({}, {"code": code}), ARRAYS, {"code": np.zeros_like(code)}))
-    assert list(refused) == ["accuracy.max_class_drop"]
+    assert list(refused) == ["accuracy.max_class_drop", "accuracy.min_agreement"]
     assert "of output 'code'" in refused["accuracy.max_class_drop"].detail
     few = code.copy()
     few[np.argwhere(code)[0][0]] = 0
     assert not blocking(compare_accuracy(Golden({}, {"code": code}), ARRAYS, {"code": few}))
+
+
+def test_tokens_that_are_lost_are_refused_however_much_padding_is_equal() -> None:
+    tokens = np.zeros((200, 128), np.int64)
+    tokens[:, :2] = RNG.integers(1, 30000, (200, 2))
+    golden = Golden({}, {"tokens": tokens})
+    refused = blocking(compare_accuracy(golden, ARRAYS, {"tokens": np.zeros_like(tokens)}))
+    assert list(refused) == ["accuracy.min_agreement"]
+    assert "values other than the most frequent one in output 'tokens'" in refused["accuracy.min_agreement"].detail
+    few = np.where(np.arange(200)[:, None] < 20, 0, tokens)
+    assert not blocking(compare_accuracy(golden, ARRAYS, {"tokens": few}))
 
 
 @pytest.mark.parametrize("shape", [(200, 1), (1, 5), (200, 5, 1)])
