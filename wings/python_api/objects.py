@@ -117,7 +117,8 @@ def samples_file(
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        fitted = framework.columns(Path(model), trust) if (framework := framework_of(kind_of(Path(model)))) else ()
+        framework, trusted = framework_of(kind_of(Path(model))), trust or store.holds(Path(model))
+        fitted = framework.columns(Path(model), trusted) if framework else ()
         parts = in_files or {WHOLE: _joined(in_order(data, columns), by, names, fitted)}
         if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
             names = dict.fromkeys(fitted)  # each column is an input
