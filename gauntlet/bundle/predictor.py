@@ -114,12 +114,17 @@ class Predictor:
     def _by_input(self, samples: Mapping[str, Any] | Any) -> NamedArrays:
         names = [spec.name for spec in self.signature.inputs]
         if not isinstance(samples, Mapping):
-            if len(names) > 1:
+            columns = {*getattr(samples, "columns", ())}
+            if len(names) > 1 and not columns >= {*names}:
                 raise StageError(f"the model takes {', '.join(names)}. Fix: give a dictionary of arrays by these names")
             fitted = columns_of(samples, self.signature.columns)
-            samples = {names[0]: samples[fitted] if fitted else samples}
+            whole = {names[0]: samples[fitted] if fitted else samples}
+            samples = {name: samples[name] for name in names} if len(names) > 1 else whole
         shapes = {spec.name: spec.shape for spec in self.signature.inputs}
-        return {name: in_shape(as_array(array), shapes.get(name)) for name, array in samples.items()}
+        arrays = {name: in_shape(as_array(array), shapes.get(name)) for name, array in samples.items()}
+        if empty := [name for name, array in arrays.items() if array.shape[:1] == (0,)]:
+            raise StageError(f"there are no samples: {', '.join(empty)} has none")
+        return arrays
 
     def decode(self, outputs: NamedArrays, sizes: Sequence[tuple[int, int]] = ()) -> list[Prediction]:
         """Return one prediction per sample of the outputs of `run`.

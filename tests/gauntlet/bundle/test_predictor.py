@@ -49,6 +49,20 @@ def test_image_files_are_predicted_as_what_they_show(predictor: Predictor, tmp_p
     assert found[0].text().startswith("0: 9")
 
 
+def test_table_has_the_inputs_of_a_model_by_name(workspace: Callable[..., Workspace]) -> None:
+    space = workspace()
+    proto = onnx_text.model("sums (float[n] a, float[n] b) => (float[n] y) { y = Sub(a, b) }")
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"a": samples(9), "b": samples(9)}, space.store, space.folder)
+    predictor = gauntlet.load(space.path(pack(space, model, golden).artifacts["bundle"]))
+    table = pd.DataFrame({"b": [1.0, 2], "other": ["x", "y"], "a": [10.0, 20]})
+    assert predictor.run(table)["y"].tolist() == [9, 18]
+    with pytest.raises(StageError, match="takes a, b"):
+        predictor.run(table[["b", "other"]])
+    with pytest.raises(StageError, match="there are no samples: a, b has none"):
+        predictor.run(table[:0])
+
+
 def test_pixels_on_the_scale_of_the_training_data_are_no_image_file(predictor: Predictor) -> None:
     raw, file = predictor(load_digits().images[3][:, :, None]), predictor(png(3))
     assert raw.top[0].label == file.top[0].label == "3"
