@@ -208,7 +208,8 @@ def judge(
         won = comparison.reason(race.reference, choice.note) + (f"; {beside}" if beside else "")
     # A reference over the budget loses to a candidate within it, and to a better one, which fails the gate like itself.
     confirmed = bool(rows) and (better or not over) if base_over else better and not over
-    lost = f"{chosen.candidate} was {BEST[config.objective]}, but {over or 'not proven so again'}: {measured}"
+    who = chosen.candidate if chosen.candidate != race.reference else f"{chosen.candidate} on {choice.target}"
+    lost = f"{who} was {BEST[config.objective]}, but {over or 'not proven so again'}: {measured}"
     return Confirmation(
         **dict(choice),
         confirmed=confirmed,

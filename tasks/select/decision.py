@@ -112,6 +112,15 @@ class Decision(Facts):
         }
         for raced in self.confirmations:
             entry = candidates[raced.candidate]
+            if entry.parent is None and not raced.confirmed:  # another session of the reference, which wins in its own
+                changes[raced.candidate] = {
+                    "status": "accepted",
+                    "benchmark": tuple(sorted(entry.benchmark, key=lambda row: row.target != self.target)),
+                    "target": self.target,
+                    "session": self.session and self.session.options,
+                    "reason": f"{raced.target}: {raced.objection}: {raced.measured}",
+                }
+                continue
             accepted = raced.confirmed or entry.parent is None
             prefix = "raced again alone" if accepted else raced.objection
             changes[raced.candidate] = {
