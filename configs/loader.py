@@ -22,6 +22,15 @@ SCHEMA_FILE = PRESETS / "pipeline.schema.json"
 class _Loader(yaml.SafeLoader):
     """Reads true and false as booleans, and no other words: in YAML 1.1, the key `on` of a target would be `true`."""
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that is there twice, of which the last would win silently."""
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
 
 BOOLEAN = "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {
@@ -65,7 +74,8 @@ def validated(path: Path, values: dict[str, Any], settings: tuple[str, ...] = ()
 
 def written(values: dict[str, Any]) -> str:
     """Return the text of a configuration file; by its first line, an editor finds the schema of this installation."""
-    return f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}\n{yaml.safe_dump(values, sort_keys=False)}"
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}\n{text}"
 
 
 def given_libraries(model: str, settings: Iterable[str]) -> tuple[Path, ...]:
@@ -112,6 +122,8 @@ def _yaml_problem(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return one_line(error)
     mark = error.problem_mark
+    if isinstance(error, yaml.constructor.ConstructorError):
+        return f"line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem)}"
     fix = "close each bracket and quote, indent with spaces, and quote values with ': ' or a leading '*', '&', '@', '%'"
     return f"line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem)}. Fix: {fix}"
 

@@ -114,6 +114,7 @@ def test_set_is_refused_and_repeated_when_it_leads_nowhere(tmp_path: Path, setti
             "name: x\nmodel: [unclosed",
             "YAML: line 2, column 17: expected ',' or ']', but got '<stream end>'. Fix: ",
         ),
+        ("name: x\nname: y\n", "not readable as YAML: line 2, column 1: name is there twice"),
         ("- a\n- b\n", "expected a mapping of keys to values, got list"),
         ("", "got NoneType"),
         ("just words", "got str"),
