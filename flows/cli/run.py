@@ -26,7 +26,9 @@ from gauntlet.onnx_model.model_file import copy_model
 from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import duration, printable
 from gauntlet.runtime.operator_libraries import with_operator_libraries
+from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.signals import end_in_order
+from tasks.quantize.auto import recipes_for
 
 MODEL_OPTIONS = {
     "data": "the key under data",
@@ -146,8 +148,10 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
+    auto = config.quantize == recipes_for(Processor.current(), vars(config))
+    how = "quantize: auto, {} for this processor" if auto else "{} as set"
     rows = inferred.notes | {
-        "recipes": f"quantize: auto, {len(config.quantize)} for this processor; {len(config.optimize)} graph passes",
+        "recipes": f"{how.format(len(config.quantize))}; {len(config.optimize)} graph passes",
         "deployed on": ", ".join((config.benchmark.targets[0].name, *config.benchmark.deploy_targets)),
     }
     for subject, text in rows.items():

@@ -46,13 +46,18 @@ def print_plan(options: argparse.Namespace) -> None:
     Raises:
         ConfigError: when the configuration is invalid, or none can be inferred.
     """
-    if is_model(options.config):
-        with tempfile.TemporaryDirectory() as folder:  # samples of other kinds become files
-            inferred, config = infer(options, Home(Path(folder)))
-        print_inferred(Console(), options.config, inferred, config)
-    else:
+    if not is_model(options.config):
         refuse_model_options(options)
-        config = load(options.config, tuple(options.set))
+        _print_plan(options, load(options.config, tuple(options.set)))
+        return
+    trusted = {"trust": options.trust or Home.find().store.holds(Path(options.config))}
+    with tempfile.TemporaryDirectory() as folder:  # samples of other kinds become files
+        inferred, config = infer(argparse.Namespace(**vars(options) | trusted), Home(Path(folder)))
+        print_inferred(Console(), options.config, inferred, config)
+        _print_plan(options, config)
+
+
+def _print_plan(options: argparse.Namespace, config: PipelineConfig) -> None:
     tried = f"{len(config.candidates)} candidates: {', '.join(config.candidates)}"
     targets = ", ".join(target.name for target in config.benchmark.targets)
     raced = f"raced on {targets} at batch {', '.join(map(str, config.benchmark.batch_sizes))}"

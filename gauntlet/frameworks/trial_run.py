@@ -248,7 +248,10 @@ def axis_lengths(declared: Signature, shapes: Shapes, *, whole: bool) -> dict[st
                 )
             length = sample[place] if sample else axis
             if isinstance(axis, int) and length != axis:
-                raise ConfigError(f"--shape {spec.name}: axis {place} is {length}; the model fixes it to {axis}")
+                raise ConfigError(
+                    f"a sample of {spec.name}: axis {place} is {length}; the model fixes it to {axis}. "
+                    "Fix: bring samples (--data) or name a shape (--shape) that the model takes"
+                )
             if isinstance(axis, str) and lengths.setdefault(axis, int(length)) != length:
                 elsewhere = f"{lengths[axis]} elsewhere"
                 raise ConfigError(f"--shape {spec.name}: the axis {axis!r} is {length} here and {elsewhere}")

@@ -1,6 +1,7 @@
 """`gauntlet init`: a preset for a model, from three answers or options, inferred as `gauntlet run MODEL` does."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def init(options: argparse.Namespace) -> int:
         path.write_text(written(inferred.values), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out {path}: {error.strerror}. Fix: choose another file") from error
-    print(f"Written: {path}. Run it: gauntlet run {path}")  # noqa: T201
+    print(f"Written: {path}. Run it: gauntlet run {shlex.quote(str(path))}")  # noqa: T201
     return 0
 
 

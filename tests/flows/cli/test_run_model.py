@@ -98,6 +98,8 @@ def test_what_would_be_tried_is_shown_and_nothing_is_written(
     assert samples in out.replace(" ", "")
     assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8; raced on ort-cpu" in out
     assert "; how long it takes is not known before a run of it has passed" in out
+    assert "but it cannot run here" not in out
+    assert "recipes 1 as set; 2 graph passes" in out
     assert not (folder / "home").exists()
 
 
@@ -146,7 +148,7 @@ def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path)
     assert "data.random_samples" in done.stdout  # the winner's warning
     path = home.runs / report.run_id / CONFIG_FILE
     assert f"Configuration: {path.relative_to(folder)}" in done.stdout
-    assert "1 for this processor" in done.stdout
+    assert "1 as set" in done.stdout
     assert "valid; 2 candidates: fp32, static-u8s8" in command(folder, "validate", str(path)).stdout
 
 

@@ -145,7 +145,7 @@ def test_further_shapes_of_a_framework_s_file_are_lengths_where_it_names_its_ope
 
 
 def test_further_shape_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--shape x: axis 1 is 5; the model fixes it to 4"):
+    with pytest.raises(ConfigError, match="a sample of x: axis 1 is 5; the model fixes it to 4"):
         infer_config(write(tmp_path / "m.onnx", RELU), None, None, {"x": (8, 4)}, further=[{"x": (8, 5)}])
 
 
