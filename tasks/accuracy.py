@@ -138,6 +138,7 @@ def accuracy(
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
     if (expected := (parent or reference).sequence) is not None:
         facts = facts.replace(sequence=_sequence(signature, session, split, expected))
+    long = (parent or reference).long_sequence
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
@@ -151,6 +152,7 @@ def accuracy(
         *case_noise_check(config, problem, (parent or reference).cases, run),
         *_batch_check(config, facts, problem, session, _judged_in_batches(reference, split, batch_sizes), batch_sizes),
         *(sequence_checks(config, facts.sequence) if facts.sequence else ()),
+        *(sequence_checks(config, _sequence(signature, session, split, long), "long_sequence") if long else ()),
         *(check for of in ranges if float_model for check in of(path, workspace.path(float_model), inputs)),
     )
     return Report(facts=facts, checks=checks, artifacts=_drawings(workspace, signature, reference, outputs, split))

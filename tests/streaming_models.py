@@ -31,6 +31,20 @@ def leaky_sum(bias: float = 0.0, names: tuple[str, str] = ("h", "h_out"), keep: 
     return onnx_text.model(text, {"w": 0.3 * np.random.default_rng(1).standard_normal((8, 8))})
 
 
+def late(stuck: bool = False) -> onnx.ModelProto:
+    """A count of the steps, from 100 of which on the output is ten times as large; one that is stuck stops at 50."""
+    text = f"""
+        m (float[n,8] x, float[n,1] h) => (float[n,3] y, float[n,1] h_out)
+        <float[8,3] w, float one = {{1.0}}, float most = {{{50.0 if stuck else 1e6}}}, float warm = {{100.0}},
+         float tenth = {{0.1}}>
+        {{
+            next = Add(h, one) h_out = Min(next, most) left = Sub(h_out, warm) gate = Sigmoid(left)
+            scale = Add(gate, tenth) read = MatMul(x, w) y = Mul(read, scale)
+        }}
+    """
+    return onnx_text.model(text)
+
+
 def counter(step: int = 1) -> onnx.ModelProto:
     """A counter of the frames as its state."""
     return onnx_text.model(f"""

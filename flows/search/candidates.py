@@ -195,6 +195,7 @@ class Search:
                     prepared=prepared,
                     ranges=ranges,
                     samples=self.reference.splits.get("calibration") if ranges else None,
+                    files=(recipe.files, *operator_libraries()),
                 )
                 file = quantized.artifacts["model"]
                 try:

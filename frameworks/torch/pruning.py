@@ -103,6 +103,7 @@ def _store_outputs(
         labels=golden.labels,
         module_outputs=record_module_outputs(network, first),
         sequence=record_sequence(predict, data["test"], signature),
+        long_sequence=record_sequence(predict, data["test"], signature, long=True),
     )
     return store_golden_and_predictions(own, predict, data, signature, workspace)
 

@@ -52,7 +52,7 @@ class Golden:
     `cases` are compared value by value: `real` samples (the first of the test split), `random` ones, and one case per
     additional input size. `test_outputs` are the outputs for the whole test split, shape (n, ...). `module_outputs`
     holds, for the first real sample alone, the output of each module of the source by the module's path: it shows where
-    a broken model first diverges. `sequence` is that of a model with states.
+    a broken model first diverges. `sequence` and `long_sequence` are those of a model with states.
     """
 
     cases: dict[str, GoldenCase]
@@ -60,6 +60,7 @@ class Golden:
     labels: Array | None = None
     module_outputs: NamedArrays = field(default_factory=dict)
     sequence: StateSequence | None = None
+    long_sequence: StateSequence | None = None
 
     @property
     def real(self) -> GoldenCase:
@@ -75,24 +76,27 @@ class Golden:
             flat |= {f"outputs/{title}/{name}": array for name, array in case.outputs.items()}
         if self.labels is not None:
             flat["labels"] = self.labels
-        if self.sequence is not None:
-            flat["positions"] = self.sequence.positions
-            flat |= {f"sequence//{name}": array for name, array in self.sequence.outputs.items()}
+        for title, sequence in (("", self.sequence), ("long", self.long_sequence)):
+            if sequence is not None:
+                flat[f"positions/{title}/"] = sequence.positions
+                flat |= {f"sequence/{title}/{name}": array for name, array in sequence.outputs.items()}
         np.savez(path, allow_pickle=False, **flat)
 
     @classmethod
     def load(cls, path: Path) -> "Golden":
         """Read what `save` wrote."""
-        names = ("inputs", "outputs", "answers", "trace", "sequence")
+        names = ("inputs", "outputs", "answers", "trace", "positions", "sequence")
         groups: dict[str, dict[str, NamedArrays]] = {name: {} for name in names}
         arrays: dict[str, Any] = read_arrays(path)
-        labels, positions = arrays.pop("labels", None), arrays.pop("positions", None)
+        labels = arrays.pop("labels", None)
         for key, array in arrays.items():
             group, title, name = key.split("/", 2)
             groups[group].setdefault(title, {})[name] = array
         cases = {title: GoldenCase(inputs, groups["outputs"][title]) for title, inputs in groups["inputs"].items()}
-        sequence = None if positions is None else StateSequence(positions, groups["sequence"].get("", {}))
-        return cls(cases, groups["answers"].get("", {}), labels, groups["trace"].get("", {}), sequence)
+        positions = {title: each[""].astype(np.int64) for title, each in groups["positions"].items()}
+        fed = {title: StateSequence(each, groups["sequence"].get(title, {})) for title, each in positions.items()}
+        answers, trace = (groups[name].get("", {}) for name in ("answers", "trace"))
+        return cls(cases, answers, labels, trace, fed.get(""), fed.get("long"))
 
 
 def record_golden(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from time import monotonic
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from gauntlet.datasets.golden import Predict, StateSequence
 from gauntlet.datasets.splits import Split
 
 STEPS, SEQUENCES = 32, 16
+LONG_STEPS, LONG_S = 512, 5.0
+"""Steps of two long sequences, in which the samples come in turns; after so many seconds of the source they end."""
 MAX_PASSES = 2
 """The sequences together have at most so many times the samples of the test split."""
 
@@ -26,6 +29,12 @@ def sequence_positions(samples: int) -> npt.NDArray[np.int64]:
     steps = max(1, min(STEPS, samples // 2))
     first = np.linspace(0, samples - steps, max(1, min(SEQUENCES, MAX_PASSES * samples // steps))).round()
     return np.unique(first).astype(np.int64) + np.arange(steps)[:, None]
+
+
+def long_positions(samples: int) -> npt.NDArray[np.int64]:
+    """Return the samples of a split by step of two long sequences, which start at the first one and in the middle."""
+    positions: npt.NDArray[np.int64] = (np.arange(LONG_STEPS)[:, None] + np.array([0, samples // 2])) % samples
+    return positions
 
 
 def run_sequence(
@@ -67,18 +76,21 @@ def _as_long(samples: NamedArrays, own: NamedArrays, inputs: Sequence[TensorSpec
     return feed
 
 
-def record_sequence(predict: Predict, test: Split, signature: Signature) -> StateSequence | None:
+def record_sequence(predict: Predict, test: Split, signature: Signature, *, long: bool = False) -> StateSequence | None:
     """Return the source's outputs over sequences of test samples, as long as its states are finite and it takes them.
 
-    None without states, or where no step leaves them finite.
+    Long ones also end with their time. None without states, or where no step leaves them finite.
     """
-    positions, steps = sequence_positions(len(test)), list[NamedArrays]()
+    positions, steps = (long_positions if long else sequence_positions)(len(test)), list[NamedArrays]()
+    end = monotonic() + LONG_S
     with suppress(StageError):
         for outputs in run_sequence(predict, test, positions, signature) if signature.states else ():
             states = [outputs[name] for _, name in signature.states if name in outputs]
             if not all(state.dtype.kind != "f" or np.isfinite(state).all() for state in states):
                 break
             steps.append(outputs)
+            if long and monotonic() > end:
+                break
     return StateSequence(positions[: len(steps)], stacked(steps)) if steps else None
 
 

@@ -61,10 +61,12 @@ class TargetAccuracy:
             np.savez(inputs, allow_pickle=False, **split.take(slice(0, 1)))
             worker.load(model, inputs, threads, timeout_s, target.options())
             outputs = predict_split(predict, split, batch_size=SAMPLES_AT_ONCE)
-            sequence = (own or golden).sequence
-            steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature))
+            fed = {"sequence": (own or golden).sequence, "long_sequence": (own or golden).long_sequence}
+            sequences = {kind: each for kind, each in fed.items() if each is not None}
+            steps = {k: list(run_sequence(predict, split, s.positions, signature)) for k, s in sequences.items()}
         facts = compare_accuracy(golden, signature, outputs, own.test_outputs if own else None)
         checks = accuracy_checks(self.limits, facts, "leave this target out: the same file is more accurate elsewhere")
-        if sequence is not None:
-            checks += tuple(sequence_checks(self.limits, compare_sequence(signature, sequence, stacked(steps))))
+        for kind, sequence in sequences.items():
+            compared = compare_sequence(signature, sequence, stacked(steps[kind]))
+            checks += tuple(sequence_checks(self.limits, compared, kind))
         return checks

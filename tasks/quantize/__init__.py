@@ -64,11 +64,13 @@ def quantize(
     prepared: Artifact | None = None,
     ranges: Artifact | None = None,
     samples: Artifact | None = None,
+    files: tuple[object, ...] = (),
 ) -> Report[QuantizeFacts]:
     """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
     `prepared` and `ranges` are the calibration stage's artifacts, `samples` the calibration split, with which biases of
-    static recipes are corrected; None without calibration.
+    static recipes are corrected; None without calibration. `files` are the user's files, an argument so that their
+    content is part of the cache key.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
     path = workspace.folder / "model.onnx"

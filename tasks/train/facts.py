@@ -128,7 +128,8 @@ def _with_sequence(
     fix = "if these outputs are no states of the model, set train.states to [], or to the pairs that are"
     detail = "" if steps == planned else lost
     check = Check.of("train.sequence_steps", steps, ">=", planned, detail, fix, unit="steps", severity="warning")
-    return replace(golden, sequence=sequence), (check,)
+    long = record_sequence(predict, test, signature, long=True)
+    return replace(golden, sequence=sequence, long_sequence=long), (check,)
 
 
 def find_primary_output(chosen: str | None, outputs: NamedArrays, signature: Signature) -> str | None:

@@ -51,8 +51,9 @@ class OtherLengths:
 def cut_samples(predict: Predict, test: Split, signature: Signature, named: Lengths = ()) -> OtherLengths:
     """Return the first test samples, cut to a half, a quarter and 1 along each open axis but the batch, and doubled.
 
-    All open axes change in proportion, or one by one where the source refuses that. Of images, a part smaller than a
-    half shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
+    All open axes change in proportion, or one by one where the source refuses that. One is also halved alone, if the
+    source takes that: in proportion, height and width of squares stay the same. Of images, a part smaller than a half
+    shows too little. Caches are also emptied. The source must give finite outputs for a length, as it does for the
     whole samples. Lengths that are `named` take the place of these. Samples that are too short go on as the one before,
     and images are resized by nearest neighbor. Raise `StageError` where one of their axes is unknown, or the source
     fails.
@@ -68,6 +69,7 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
     cases: dict[str, NamedArrays] = {}
     refused: list[str] = []
     for scale in (1 / 2, 2) if is_image else (1 / 2, 1 / 4, 1 / max([1, *lengths.values()]), 2):
+        first, joint = not cases and not refused, False
         places = (None,) if is_image and scale > 1 else (0.5, 0, 1) if is_image else (0, 0.5, 1)
         for chosen in _groups(lengths):
             new = {axis: max(1, int(lengths[axis] * scale)) for axis in chosen}
@@ -79,9 +81,10 @@ def cut_samples(predict: Predict, test: Split, signature: Signature, named: Leng
             accepted = _finite_outputs(predict, inputs)
             if accepted is not None and accepted >= finite:
                 cases[title] = inputs
-                if len(chosen) == len(lengths):
+                joint = joint or len(chosen) == len(lengths)
+                if joint and (len(chosen) == 1 or not first):
                     break  # what remains are the axes one by one
-            else:
+            elif not joint:
                 refused.append(title)
     empty = {axis: 0 for axis in lengths if all(has_state_word(name) for name in axes if axis in axes[name].values())}
     inputs = _varied_cut(real, axes, empty, (0,))

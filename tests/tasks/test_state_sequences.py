@@ -9,14 +9,17 @@ import pretrained_models
 import pytest
 import streaming_models
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from streaming_models import cached, frames, leaky_sum
+from streaming_models import SAMPLES, cached, frames, late, leaky_sum
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import state_sequence
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.npz_arrays import NpzArrays
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.datasets.state_sequence import record_sequence
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.targets import OrtCpu
@@ -95,12 +98,33 @@ def test_candidate_whose_state_drifts_fails_though_each_step_is_close(bring, tmp
     onnx.save(leaky_sum(bias=0.1), tmp_path / "drifting.onnx")
     report = source.judge(tmp_path / "drifting.onnx", min_values_sqnr_db=-100)
     assert value(report, "min_sqnr_db") > 6
-    (failure,) = report.failures
+    failure, over_long_ones = report.failures
     assert failure.name == "accuracy.sequence_min_sqnr_db"
+    assert over_long_ones.name == "accuracy.long_sequence_min_sqnr_db"
     assert "output 'h_out'" in failure.detail
     assert "first below the limit at step" in failure.detail
     noise = next(noise for noise in report.facts.sequence.noise if noise.output == "h_out")
     assert noise.steps_db[0] > noise.steps_db[10] > noise.steps_db[-1]
+
+
+def test_candidate_whose_state_sticks_after_many_steps_fails(bring, tmp_path: Path) -> None:
+    source = bring(late(), {"x": frames()["x"], "h": np.arange(SAMPLES, dtype=np.float32)[:, None] % 8})
+    assert source.golden.long_sequence.positions.shape == (512, 2)
+    onnx.save(late(stuck=True), tmp_path / "stuck.onnx")
+    failed = {check.name: check.detail for check in source.judge(tmp_path / "stuck.onnx").failures}
+    assert {name.partition("_min_")[0] for name in failed} == {"accuracy.long_sequence"}
+    assert "2 sequences of 512 steps" in failed["accuracy.long_sequence_min_sqnr_db"]
+    assert source.judge(tmp_path / "model.onnx").failures == ()
+
+
+def test_long_sequence_ends_with_the_time_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_sequence, "LONG_S", 0.0)
+    split = ArraySplit({"h": np.zeros((4, 1), np.float32)})
+    specs = [(TensorSpec(name=name, dtype="float32", shape=("n", 1)),) for name in ("h", "h_out")]
+    signature = Signature(task="arrays", inputs=specs[0], outputs=specs[1], states=(("h", "h_out"),))
+    sequence = record_sequence(lambda feed: {"h_out": feed["h"] + 1}, split, signature, long=True)
+    assert sequence is not None
+    assert sequence.positions.tolist() == [[0, 2]]
 
 
 def test_cache_grows_over_sequences_and_one_that_drifts_fails(bring, tmp_path: Path) -> None:
@@ -113,7 +137,8 @@ def test_cache_grows_over_sequences_and_one_that_drifts_fails(bring, tmp_path: P
     [*earlier, last] = sequence.positions
     entries = [test["cache"][earlier[0]], *(test["x"][step] for step in (*earlier, last))]
     assert np.allclose(sequence.outputs["y"][-1], np.concatenate(entries, axis=1).mean(axis=1), atol=1e-5)
-    for bias, failed in ((0.0, []), (0.05, ["accuracy.sequence_min_values_sqnr_db"])):
+    kinds = ("sequence", "long_sequence")
+    for bias, failed in ((0.0, []), (0.05, [f"accuracy.{kind}_min_values_sqnr_db" for kind in kinds])):
         onnx.save(cached(bias), tmp_path / "candidate.onnx")
         assert [check.name for check in source.judge(tmp_path / "candidate.onnx").failures] == failed
 
@@ -141,7 +166,7 @@ def test_target_runs_the_sequences_too(bring, tmp_path: Path, bias: float, fails
     judge = TargetAccuracy(AccuracyConfig(min_values_sqnr_db=-100), golden, test)
     checks = judge.checks("candidate", tmp_path / "candidate.onnx", OrtCpu(), threads=1, timeout_s=60)
     failed = [check.name for check in checks if check.blocks]
-    assert failed == (["accuracy.sequence_min_sqnr_db"] if fails else [])
+    assert failed == ([f"accuracy.{kind}_min_sqnr_db" for kind in ("sequence", "long_sequence")] if fails else [])
 
 
 def half(source: Path) -> Path:

@@ -25,6 +25,7 @@ RNG = np.random.default_rng(0)
 SAMPLES = RNG.standard_normal((40, 16, 4)).astype(np.float32)
 MEAN = "p = ReduceMean<axes = [1], keepdims = 0>(x)"
 POOLED = f"m (float[n,t,4] x) => (float[n,3] y) <float[4,3] w> {{ {MEAN} y = MatMul(p, w) }}"
+SQUARE = "m (float[n,h,w] x) => (float[n] y) { y = ReduceMean<axes = [1, 2], keepdims = 0>(x) }"
 Bring = Callable[..., tuple[Report[TrainFacts], Golden, Workspace]]
 
 
@@ -70,6 +71,14 @@ def test_axes_are_cut_together_whatever_their_names(bring: Bring) -> None:
     assert list(golden.cases) == ["real", "random", "a=8, b=8", "a=4, b=4", "a=1, b=1", "a=32, b=32"]
     assert golden.cases["a=4, b=4"].outputs["y"].shape == (32, 4)
     assert open_axes(report).passed
+    assert "refuses" not in open_axes(report).detail
+
+
+def test_one_of_two_axes_is_also_halved_alone(bring: Bring) -> None:
+    _, golden, _ = bring(SQUARE, {"x": RNG.standard_normal((40, 8, 8)).astype(np.float32)})
+    lengths = ["h=4, w=4", "h=4", "h=2, w=2", "h=1, w=1", "h=16, w=16"]
+    assert list(golden.cases) == ["real", "random", *lengths]
+    assert golden.cases["h=4"].inputs["x"].shape == (32, 4, 8)
 
 
 def test_axes_are_cut_one_by_one_where_not_all_of_them_can_be(bring: Bring) -> None:
@@ -94,7 +103,7 @@ def test_images_are_halved_around_their_center_and_doubled(bring: Bring) -> None
     images = RNG.standard_normal((8, 3, 12, 8)).astype(np.float32)
     model = "m (float[n,3,h,w] x) => (float[n,3] y) { y = ReduceMean<axes = [2, 3], keepdims = 0>(x) }"
     _, golden, _ = bring(model, {"x": images}, "NCHW")
-    assert list(golden.cases) == ["real", "random", "h=6, w=4", "h=24, w=16"]
+    assert list(golden.cases) == ["real", "random", "h=6, w=4", "h=6", "h=24, w=16"]
     assert np.array_equal(golden.cases["h=6, w=4"].inputs["x"], images[:, :, 3:9, 2:6])
     assert np.array_equal(golden.cases["h=24, w=16"].inputs["x"], images.repeat(2, axis=2).repeat(2, axis=3))
 
@@ -149,12 +158,12 @@ NAME = "accuracy.min_case_sqnr_db"
 def judge(bring: Bring) -> Callable[..., Any]:
     """Return a function that runs the gate on a candidate for a model."""
 
-    def run(candidate: str, source: str = POOLED) -> Any:
-        report, _, out = bring(source, {"x": SAMPLES})
+    def run(candidate: str, source: str = POOLED, samples: np.ndarray = SAMPLES) -> Any:
+        report, _, out = bring(source, {"x": samples})
         proto = onnx_text.model(candidate, opset=17)
         report.facts.signature.write(proto)
         onnx.save(proto, out.folder / "candidate.onnx")
-        test: Artifact = out.store_file(ArraySplit({"x": SAMPLES}).save(out.folder, "test"))
+        test: Artifact = out.store_file(ArraySplit({"x": samples}).save(out.folder, "test"))
         model = out.store_file(out.folder / "candidate.onnx")
         return accuracy(AccuracyConfig(), out, model=model, golden=report.artifacts["golden"], test=test)
 
@@ -178,6 +187,18 @@ def test_candidate_that_is_right_at_the_datas_length_alone_fails(
     [failure] = judge(source.replace(MEAN, mean), source).failures
     assert failure.name == NAME
     assert failure.detail.startswith(f"output 'y' at {place}; ")
+
+
+BY_ROWS = """m (float[n,h,w] x) => (float[n] y) <int64[2] axes = {1, 2}> {
+    h = Shape<start = 1, end = 2>(x) f = Cast<to = 1>(h) area = Mul(f, f)
+    sum = ReduceSum<keepdims = 0>(x, axes) y = Div(sum, area)
+}"""
+
+
+def test_candidate_that_takes_the_height_for_the_width_fails(judge: Callable[..., Any]) -> None:
+    [failure] = judge(BY_ROWS, SQUARE, RNG.standard_normal((40, 8, 8)).astype(np.float32)).failures
+    assert failure.name == NAME
+    assert failure.detail.startswith("output 'y' at h=4; ")
 
 
 RELU = "m (float[n,t,4] x) => (float[n,t,4] y) { c = Identity(x) y = Relu(c) }"
