@@ -12,7 +12,7 @@ from gauntlet.datasets.truth import SIGN_NAMES
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
 UNIT_AXES, UNIT_COLUMNS, UNIT_SHARE = 3, 8, 0.05
-"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps do not."""
+"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps, if few."""
 UNIT_GAP, UNIT_NOISE, CONSTANT = 2500, 1e-12, 1e-4
 """As shares of a variance: how much less a unit varies than all others, what may be rounding, and a constant's of its
 mean square. They are factors of 50, 1e-6 and 0.01 of what the numbers vary by."""
@@ -78,7 +78,8 @@ def unit_axes(expected: Array) -> tuple[int, ...]:
     if within_unit(np.abs(expected)):
         return ()
     last = expected.ndim - 1
-    return tuple(range(1, last + 1)) if last < UNIT_AXES else (last,) if expected.shape[last] <= UNIT_COLUMNS else ()
+    ends = (axis for axis in (1, last) if 1 < expected.shape[axis] <= UNIT_COLUMNS)  # a map's channels
+    return tuple(range(1, last + 1)) if last < UNIT_AXES else tuple(ends)
 
 
 def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
