@@ -86,12 +86,15 @@ def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) ->
     """Return the number of the unit that each slice is in, by its variance and mean square; 0 where all have one.
 
     Pixels and a score, or a price and a rating, may be columns of one output. Slices that vary much less than all
-    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all.
+    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all. The units
+    of few slices may differ by degrees, without a gap, so that none of them spans more than one.
     """
     unit = np.zeros(signal.shape, np.int64)
     order = np.flatnonzero((signal > UNIT_NOISE * signal.max(initial=0)) & (signal >= CONSTANT * level))
     order = order[np.argsort(-signal[order])]
-    steps = 1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])
+    steps, top = (1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])).tolist(), 0
+    if len(signal) <= UNIT_COLUMNS:
+        steps = [top := place for place in range(len(order)) if signal[order[top]] > UNIT_GAP * signal[order[place]]]
     for part in np.split(order, steps)[1:]:
         if len(part) >= UNIT_SHARE * len(signal) and signal[part[0]] <= UNIT_GAP * signal[part[-1]]:
             unit[part] = unit.max() + 1
