@@ -12,7 +12,7 @@ from gauntlet.datasets.truth import SIGN_NAMES
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
 UNIT_AXES, UNIT_COLUMNS, UNIT_SHARE = 3, 8, 0.05
-"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps do not."""
+"""Tables, boxes and key points have columns of several units, each of this share of them at least; maps, if few."""
 UNIT_GAP, UNIT_NOISE, CONSTANT = 2500, 1e-12, 1e-4
 """As shares of a variance: how much less a unit varies than all others, what may be rounding, and a constant's of its
 mean square. They are factors of 50, 1e-6 and 0.01 of what the numbers vary by."""
@@ -78,19 +78,23 @@ def unit_axes(expected: Array) -> tuple[int, ...]:
     if within_unit(np.abs(expected)):
         return ()
     last = expected.ndim - 1
-    return tuple(range(1, last + 1)) if last < UNIT_AXES else (last,) if expected.shape[last] <= UNIT_COLUMNS else ()
+    ends = (axis for axis in (1, last) if 1 < expected.shape[axis] <= UNIT_COLUMNS)  # a map's channels
+    return tuple(range(1, last + 1)) if last < UNIT_AXES else tuple(ends)
 
 
 def units_of(signal: npt.NDArray[np.float64], level: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Return the number of the unit that each slice is in, by its variance and mean square; 0 where all have one.
 
     Pixels and a score, or a price and a rating, may be columns of one output. Slices that vary much less than all
-    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all.
+    others, alike, and not only by rounding, are of a unit of their own if they are several percent of all. The units
+    of few slices may differ by degrees, without a gap, so that none of them spans more than one.
     """
     unit = np.zeros(signal.shape, np.int64)
     order = np.flatnonzero((signal > UNIT_NOISE * signal.max(initial=0)) & (signal >= CONSTANT * level))
     order = order[np.argsort(-signal[order])]
-    steps = 1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])
+    steps, top = (1 + np.flatnonzero(signal[order][:-1] > UNIT_GAP * signal[order][1:])).tolist(), 0
+    if len(signal) <= UNIT_COLUMNS:
+        steps = [top := place for place in range(len(order)) if signal[order[top]] > UNIT_GAP * signal[order[place]]]
     for part in np.split(order, steps)[1:]:
         if len(part) >= UNIT_SHARE * len(signal) and signal[part[0]] <= UNIT_GAP * signal[part[-1]]:
             unit[part] = unit.max() + 1

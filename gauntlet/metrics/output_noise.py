@@ -37,11 +37,13 @@ class OutputNoise:
     """The slice, counted as in NumPy: `[:, 4]`; empty for the whole."""
 
 
-def output_noise(actual: Array, expected: Array) -> OutputNoise:
+def output_noise(actual: Array, expected: Array, *, read: bool = True) -> OutputNoise:
     """Compare outputs of shape (n, ...), of one shape, with the expected ones; of ragged ones, those of equal length.
 
     The signal is what the expected output varies by over the samples: an output that is the same for every sample has
     at most 0 dB. Where the expected one itself does not vary, or there is one sample, the signal is its level.
+    A slice with half of the usual energy counts alone if it is no better than a constant. Where predictions are not
+    `read` from the output, and its values are the result, so does every slice that is not nearly constant.
     """
     actual, expected, alike = paired(actual, expected)
     if alike is not None:
@@ -54,7 +56,7 @@ def output_noise(actual: Array, expected: Array) -> OutputNoise:
     for axis, own, unit, spread in _by_axis(signal, level, axes):
         ratios = _decibels(spread, _along(noise, axis))
         index = int(np.argsort(ratios)[int((1 - SHARE) * len(ratios))])
-        lost = np.where(own >= _of_unit(own, unit) / 2, ratios, np.inf)
+        lost = np.where(own >= (0.5 if read else FAINT**2) * _of_unit(own, unit), ratios, np.inf)
         if lost.min() <= 0:  # the mean of all samples would be as good
             index = int(lost.argmin())
         values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))

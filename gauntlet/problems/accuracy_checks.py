@@ -150,7 +150,7 @@ def case_noise_check(
             place, is_value = (title, name), array.dtype.kind == "f" and name not in problem.outputs_read
             floors[place] = limits.min_values_sqnr_db if is_value else limits.min_sqnr_db
             if array.dtype.kind == "f":
-                noise[place] = output_noise(outputs[name], array).sqnr_db
+                noise[place] = output_noise(outputs[name], array, read=not is_value).sqnr_db
             elif array.dtype.kind in "iub" and not is_ragged(array):
                 noise[place] = _change_db(outputs[name], array, 1 - limits.min_agreement)
     if not noise:

@@ -263,7 +263,7 @@ def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, pr
     quality = OutputQuality(output=name, read=read, agreement=share, counted=counted)
     if not is_float:
         return quality
-    noise = output_noise(one, other)
+    noise = output_noise(one, other, read=read)
     if not read:
         noise = min(noise, usual_noise(one, other), key=lambda each: each.sqnr_db)
     return quality.replace(sqnr_db=noise.sqnr_db, place=noise.place)

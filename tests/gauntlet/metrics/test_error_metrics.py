@@ -170,6 +170,29 @@ def test_column_in_another_unit_is_judged_by_itself(outputs: np.ndarray) -> None
     assert output_noise(lost, shares).sqnr_db > 30  # a class that is hardly ever probable
 
 
+@pytest.mark.parametrize("spread", [0.0, -1.0], ids=["constant", "inverted"])
+def test_channel_of_a_map_in_another_unit_is_judged_by_itself(spread: float) -> None:
+    """A map of depths in millimetres has a channel of its confidence, from 0 to 1."""
+    maps = np.stack([RNG.normal(5000, 2000, (40, 12, 16)), RNG.random((40, 12, 16))], axis=1)
+    lost, close = maps.copy(), maps.copy()
+    lost[:, 1], close[:, 1] = 0.5 + spread * (maps[:, 1] - 0.5), 1.001 * maps[:, 1]
+    assert output_noise(lost, maps).sqnr_db < 1
+    assert max_normalized_error(lost, maps) > 0.4
+    assert output_noise(close, maps).sqnr_db > 40
+    assert max_normalized_error(close, maps) == pytest.approx(0.001, abs=0.001)
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_each_of_few_columns_whose_units_are_graded_is_judged(column: int) -> None:
+    """No gap of 50 lies between a price, an area, a rent, an age, rooms and a rating."""
+    values = np.array([3000, 2000, 1500, 50, 20, 0.5]) * (3 + RNG.standard_normal((300, 6)))
+    lost, close = values.copy(), 1.001 * values
+    lost[:, column] = values[:, column].mean()
+    assert output_noise(lost, values).sqnr_db < 1
+    assert max_normalized_error(lost, values) > 0.1
+    assert output_noise(close, values).sqnr_db > 40
+
+
 def test_constant_output_has_no_signal_however_close_to_the_mean_it_is() -> None:
     values = 100 + RNG.standard_normal((200, 3))
     assert output_noise(np.broadcast_to(values.mean(0), values.shape), values).sqnr_db == pytest.approx(0, abs=0.1)

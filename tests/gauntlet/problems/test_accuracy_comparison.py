@@ -25,6 +25,19 @@ def blocking(comparison: AccuracyComparison, **limits: object) -> dict[str, Chec
     return {check.name: check for check in checks if check.blocks}
 
 
+@pytest.mark.parametrize("scale", [-1.0, 0.0], ids=["inverted", "constant"])
+@pytest.mark.parametrize("spread", [0.45, 0.15])
+def test_value_that_varies_less_than_most_and_is_lost_is_refused(scale: float, spread: float) -> None:
+    values, noise = np.random.default_rng(0).standard_normal((2, 300, 200))
+    values[:, [40, 160]] *= spread
+    lost, noisy = values.copy(), values + 0.07 * noise
+    lost[:, [40, 160]] *= scale
+    golden = Golden({}, {"values": values.astype(np.float32)})
+    refused = blocking(compare_accuracy(golden, ARRAYS, {"values": lost.astype(np.float32)}))
+    assert list(refused) == ["accuracy.min_values_sqnr_db"]
+    assert not blocking(compare_accuracy(golden, ARRAYS, {"values": noisy.astype(np.float32)}))
+
+
 @pytest.mark.parametrize("labels", [None, CODES])
 @pytest.mark.parametrize("code", [CODES, CODES == 2, CODES.astype(np.str_)])
 def test_output_of_integers_booleans_or_texts_that_is_wrong_is_refused(labels: np.ndarray, code: np.ndarray) -> None:
