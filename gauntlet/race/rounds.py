@@ -247,9 +247,16 @@ class _Runner:
         return float(contender.worker.run(batch, 0, self.plan.timeout_s)["samples_ms"][0])
 
     def _half_block(self, contender: Contender, batch: int) -> float:
-        how = {"realtime": self.realtime[batch], "clock": self.plan.clock}
-        reply = contender.worker.run(batch, self.plan.block_ms / 2, self.plan.timeout_s, **how)
+        reply = contender.worker.run(batch, self.plan.block_ms / 2, self.plan.timeout_s, **self._how(contender, batch))
+        self._end_turn(contender)
         return float(np.median(reply["samples_ms"]))
+
+    def _how(self, contender: Contender, batch: int) -> dict[str, Any]:
+        return {"realtime": self.realtime[batch], "clock": self.plan.clock, "waits": not contender.on_processor}
+
+    def _end_turn(self, contender: Contender) -> None:
+        if contender.on_processor:
+            contender.worker.stop()
 
     def _send_load(self, contender: Contender) -> None:
         contender.worker.send_load(*contender.entry.request(self.inputs, self.plan.threads))
@@ -266,8 +273,10 @@ class _Runner:
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, calls_ms: list[float]) -> None:
-        how = {"realtime": self.realtime[batch], "clock": self.plan.clock, "untimed": contender.untimed_calls[batch]}
-        reply = contender.worker.run_calls(batch, contender.calls_per_turn[batch], self.plan.timeout_s, **how)
+        how, calls = self._how(contender, batch), contender.calls_per_turn[batch]
+        how["untimed"] = contender.untimed_calls[batch]
+        reply = contender.worker.run_calls(batch, calls, self.plan.timeout_s, **how)
+        self._end_turn(contender)
         contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
         contender.add_peak(int(reply["peak_rss_bytes"]))
         calls_ms += reply["samples_ms"]

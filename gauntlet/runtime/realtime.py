@@ -55,18 +55,22 @@ def realtime_turn() -> Iterator[None]:
             yield
         finally:
             _schedule(os.SCHED_OTHER, priority=0)
-    end = monotonic()
-    wait_for_idle_threads()
     if _others_wait():
-        sleep(max(0.0, min(end - start, MAX_TURN_MS / 1000) - (monotonic() - end)))
+        sleep(min(monotonic() - start, MAX_TURN_MS / 1000))
 
 
 def wait_for_idle_threads() -> None:
-    """Wait until no other thread of this process runs (on Linux): ONNX Runtime's spin for up to 25 ms after a call."""
+    """Wait until no other thread of this process runs (on Linux): ONNX Runtime's spin for up to 60 ms after a call."""
     end = monotonic() + LONGEST_REST_S
-    threads = TASKS.iterdir if TASKS.exists() else list
-    while monotonic() < end and any(_is_running(t) for t in threads() if t.name != str(get_native_id())):
+    while monotonic() < end and _running_threads() > 1:
         sleep(0.002)
+
+
+def _running_threads() -> int:
+    """Return how many threads of this process run, this one with them."""
+    return 1 + sum(
+        _is_running(t) for t in (TASKS.iterdir() if TASKS.exists() else ()) if t.name != str(get_native_id())
+    )
 
 
 def _is_running(thread: Path) -> bool:
@@ -97,8 +101,8 @@ def _schedule(policy: int, priority: int) -> None:
 
 
 def _others_wait() -> bool:
-    """Return whether more than this thread is ready to run on the machine."""
+    """Return whether other threads than those of this process are ready to run on the machine."""
     try:
-        return int(LOAD.read_text().split()[3].partition("/")[0]) > 1
+        return int(LOAD.read_text().split()[3].partition("/")[0]) > _running_threads()
     except (OSError, ValueError, IndexError):
         return True

@@ -5,7 +5,7 @@ It reads one JSON object per line on standard input, and replies to each with on
     {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
     {"do": "check_operators", "model", "options"}             -> {"runtime", "nodes", "elsewhere", "refused"}, or {}
     {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "on_processor", "fixed_batch"}
-    {"do": "run", "batch", "at_least_ms", "calls", "untimed", "realtime", "clock"}
+    {"do": "run", "batch", "at_least_ms", "calls", "untimed", "realtime", "clock", "waits"}
                                                               -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
     {"do": "write_outputs", "batch", "path", "inputs"}        -> {"outputs": names}, and the arrays in the file
     {"do": "placement"}                                       -> see `gauntlet.runtime.engines.base.Engine.placement`
@@ -14,7 +14,7 @@ It reads one JSON object per line on standard input, and replies to each with on
 
 `run` times calls for `at_least_ms`, or so many `calls`, after some that are `untimed`: the first call after another
 process has run finds cold caches. With `realtime`, no ordinary program interrupts it; `clock` is `wall`
-or `processor`, for the processor time of all threads.
+or `processor`, for the processor time of all threads. It `waits` for threads that spin, unless who asks stops them.
 
 `inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `write_outputs` takes those of
 `load` unless it is given others. `options` are a target's:
@@ -118,6 +118,7 @@ class Worker:
         untimed: int = 0,
         realtime: bool = False,
         clock: str = "wall",
+        waits: bool = True,
     ) -> dict[str, Any]:
         """Call the model at least once and for at least the given time, or so many times; return the durations."""
         from gauntlet.runtime.realtime import realtime_turn, wait_for_idle_threads
@@ -130,7 +131,8 @@ class Worker:
         first = self.first.setdefault(batch, last)
         self.repeatability_db = min(self.repeatability_db, *map(sqnr_db, last, first))
         peak = self.memory()["peak_rss_bytes"]
-        wait_for_idle_threads()
+        if waits:
+            wait_for_idle_threads()
         return {"samples_ms": samples_ms, "repeatability_db": self.repeatability_db, "peak_rss_bytes": peak}
 
     def write_outputs(self, batch: int, path: str, inputs: str | None = None) -> dict[str, Any]:

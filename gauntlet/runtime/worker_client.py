@@ -97,7 +97,7 @@ class WorkerClient:
     """A running worker; as a context manager, it leaves no process behind."""
 
     def __init__(self, command: tuple[str, ...] = WORKER_COMMAND, template: WorkerTemplate | None = None) -> None:
-        self._killed = False
+        self._killed = self._is_stopped = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         (taken, stdin), (stdout, given) = os.pipe(), os.pipe()
         self._stdin, self._stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
@@ -125,10 +125,8 @@ class WorkerClient:
 
     def _kill(self) -> None:
         """Kill the process group, once: some time after the process is reaped, its id may belong to another one."""
-        if not self._killed:
-            self._killed = True
-            with contextlib.suppress(OSError):  # all have ended
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
+        self._killed = True
 
     def load(
         self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
@@ -143,11 +141,11 @@ class WorkerClient:
         self._send(request | {"options": dict(options or {})})
 
     def run(self, batch: int, at_least_ms: float, timeout_s: float, **how: object) -> dict[str, Any]:
-        """Time the model for at least the given time; `how` holds the worker's `realtime` and `clock`."""
+        """Time the model for at least the given time; `how` holds the worker's other keys."""
         return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms, **how}, timeout_s)
 
     def run_calls(self, batch: int, calls: int, timeout_s: float, **how: object) -> dict[str, Any]:
-        """Time so many calls of the model; `how` holds the worker's `untimed`, `realtime` and `clock`."""
+        """Time so many calls of the model; `how` as for `run`."""
         return self.request({"do": "run", "batch": batch, "calls": calls, **how}, timeout_s)
 
     def processor_seconds(self) -> float:
@@ -159,7 +157,20 @@ class WorkerClient:
         self._send(request)
         return self.receive(request["do"], timeout_s)
 
+    def stop(self) -> None:
+        """Stop all its threads until the next request: ONNX Runtime's spin for up to 60 ms after a call."""
+        self._signal(signal.SIGSTOP)
+        self._is_stopped = True
+
+    def _signal(self, number: int) -> None:
+        if not self._killed:
+            with contextlib.suppress(OSError):  # all have ended
+                os.killpg(self._process.pid, number)
+
     def _send(self, request: dict[str, Any]) -> None:
+        if self._is_stopped:
+            self._signal(signal.SIGCONT)
+            self._is_stopped = False
         try:
             self._stdin.write(json.dumps(request).encode() + b"\n")
         except OSError as error:
