@@ -266,8 +266,7 @@ class _Runner:
 
     def _replace_worker(self, contender: Contender, template: WorkerTemplate | None = None) -> None:
         """End the worker, start a new one and send it the load request, without waiting for the reply."""
-        contender.past_processor_s += contender.worker.processor_seconds()
-        contender.worker.end()
+        contender.past_processor_s += contender.worker.end()
         contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command, template))
         contender.processes, contender.process_peak_bytes = contender.processes + 1, 0
         self._send_load(contender)

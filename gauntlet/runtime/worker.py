@@ -44,7 +44,7 @@ import struct
 import sys
 import types
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -64,8 +64,8 @@ NO_MEMORY = re.compile("bad.?alloc|MemoryError|allocate memory|out of memory|not
 """The runtimes' messages for refused memory, for which they have no exception of their own."""
 PRELOADED = ("gauntlet.runtime.batched_inference", "gauntlet.runtime.realtime", "gauntlet.runtime.resources")
 """What a template imports besides the engine: all that a request needs."""
-STATUS = struct.Struct("qq")
-"""What is written of a copy: its process id and 0, and then 0 and its exit code."""
+STATUS = struct.Struct("qqd")
+"""What is written of a copy: its process id and zeros, and then 0, its exit code and the processor seconds it took."""
 
 
 class Worker:
@@ -233,12 +233,14 @@ def copy(requests: socket.socket, engine: str) -> bool:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if worker := os.fork():
                 os.closerange(0, status)
-                os.write(status, STATUS.pack(0, os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])))
+                _, code, used = os.wait4(worker, 0)
+                seconds = used.ru_utime + used.ru_stime + process_time()
+                os.write(status, STATUS.pack(0, os.waitstatus_to_exitcode(code), seconds))
                 os._exit(0)
             os.setsid()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
-            os.write(status, STATUS.pack(os.getpid(), 0))
+            os.write(status, STATUS.pack(os.getpid(), 0, 0))
             os.closerange(3, status + 1)
             requests.detach()
             return True
@@ -255,7 +257,7 @@ if __name__ == "__main__":
             sys.modules[name] = package = types.ModuleType(name)
             package.__path__ = [str(Path(__file__).resolve().parents[2] / name)]
     if sys.argv[1:] and not copy(socket.socket(fileno=os.dup(0)), sys.argv[1]):
-        sys.exit()
+        os._exit(0)  # without the work of an orderly end
     with contextlib.suppress(OSError):  # when memory runs out, Linux shall end this process, not the run
         Path("/proc/self/oom_score_adj").write_text("1000")
     # What a library prints on standard output must not mix with the replies.

@@ -76,6 +76,8 @@ class WorkerCopy:
     def __init__(self, status: int) -> None:
         self._status = status
         self.returncode: int | None = None
+        self.processor_seconds = 0.0
+        """All that it has taken, when it has ended."""
         begun = os.read(status, STATUS.size) if select.select([status], [], [], COPY_TIMEOUT_S)[0] else b""
         self.pid = STATUS.unpack(begun)[0] if begun else 0
         if not self.pid:
@@ -88,7 +90,7 @@ class WorkerCopy:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("worker", timeout or 0)
             ended = os.read(self._status, STATUS.size)
-            self.returncode = STATUS.unpack(ended)[1] if ended else -signal.SIGKILL
+            _, self.returncode, self.processor_seconds = STATUS.unpack(ended) if ended else (0, -signal.SIGKILL, 0.0)
             os.close(self._status)
         return self.returncode
 
@@ -114,14 +116,16 @@ class WorkerClient:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def end(self) -> None:
-        """End the process and all that it started; calling it again does nothing."""
+    def end(self) -> float:
+        """End the process and all that it started; return the processor seconds it took. Again, it does nothing."""
+        seconds = self.processor_seconds()
         if not self._log.closed:
             self._kill()
             self._stdin.close()
             self._stdout.close()
             self._process.wait()
             self._log.close()
+        return seconds if isinstance(self._process, subprocess.Popen) else self._process.processor_seconds
 
     def _kill(self) -> None:
         """Kill the process group, once: some time after the process is reaped, its id may belong to another one."""

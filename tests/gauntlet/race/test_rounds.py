@@ -43,9 +43,11 @@ def workers() -> list[psutil.Process]:
 def run(trained, tmp_path: Path) -> Callable[..., dict[str, Contender]]:
     np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
 
-    def go(on_round: Callable[[int], None], timeout_s: float = 60, restarts: bool = True) -> dict[str, Contender]:
+    def go(
+        on_round: Callable[[int], None], timeout_s: float = 60, restarts: bool = True, **special: Entry
+    ) -> dict[str, Contender]:
         plan = Plan((1, 2), rounds=6, block_ms=1, threads=1, timeout_s=timeout_s, min_calls=3, restarts=restarts)
-        entries = dict.fromkeys(NAMES, Entry(trained.path))
+        entries = dict.fromkeys(NAMES, Entry(trained.path)) | special
         return run_rounds(entries, tmp_path / "inputs.npz", plan, on_round=on_round)[0]
 
     return go
@@ -96,12 +98,19 @@ def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: 
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_race_goes_on_when_a_worker_hangs_after_a_round(run, restarts: bool) -> None:
+def test_race_goes_on_when_a_worker_hangs_after_a_round(run, trained, tmp_path: Path, restarts: bool) -> None:
+    code = "import sys, time; from pathlib import Path; from gauntlet.runtime.worker import Worker, serve; "
+    code += f"memory = Worker.memory; at = Path({str(tmp_path / 'hang')!r}); "
+    code += (
+        "Worker.memory = lambda self: (at.exists() and time.sleep(60), memory(self))[1]; serve(sys.stdin, sys.stdout)"
+    )
+
     def watch(done: int) -> None:
         if done == 4:
-            workers()[NAMES.index("victim")].suspend()
+            (tmp_path / "hang").touch()
 
-    contenders = run(watch, timeout_s=3, restarts=restarts)
+    victim = Entry(trained.path, command=(sys.executable, "-c", code))
+    contenders = run(watch, timeout_s=3, restarts=restarts, victim=victim)
     victim = contenders["victim"]
     if restarts:
         assert victim.error == "no reply to 'memory' within 3 s; the worker was stopped"
@@ -202,8 +211,11 @@ def test_interval_is_finite_from_the_least_rounds_on(confidence: float) -> None:
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="the system does not tell what a thread does")
-def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(trained, tmp_path: Path) -> None:
-    """A pool of threads spins for tens of milliseconds after a call; the answer comes when that is over."""
+@pytest.mark.parametrize("waits", [True, False])
+def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(
+    trained, tmp_path: Path, waits: bool
+) -> None:
+    """A pool of threads spins for tens of milliseconds after a call: the answer waits for that, or it is stopped."""
 
     def spent_ms(pid: int) -> float:
         return sum(int(t.read_text().split()[0]) for t in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
@@ -212,10 +224,13 @@ def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(t
     with WorkerClient() as worker:
         worker.load(trained.path, tmp_path / "inputs.npz", 2, 60)
         [process] = workers()
-        worker.run(1, 20, 60)
+        worker.run(1, 20, 60, waits=waits)
+        if not waits:
+            worker.stop()
         before = spent_ms(process.pid)
         time.sleep(0.1)
         assert spent_ms(process.pid) - before < 5
+        assert worker.run_calls(1, 2, 60)["samples_ms"]
 
 
 @given(st.integers(0, 9), st.integers(1, TURNS), st.integers(0, 99))
