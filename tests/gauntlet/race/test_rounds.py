@@ -101,9 +101,8 @@ def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: 
 def test_race_goes_on_when_a_worker_hangs_after_a_round(run, trained, tmp_path: Path, restarts: bool) -> None:
     code = "import sys, time; from pathlib import Path; from gauntlet.runtime.worker import Worker, serve; "
     code += f"memory = Worker.memory; at = Path({str(tmp_path / 'hang')!r}); "
-    code += (
-        "Worker.memory = lambda self: (at.exists() and time.sleep(60), memory(self))[1]; serve(sys.stdin, sys.stdout)"
-    )
+    code += "Worker.memory = lambda self: (at.exists() and (at.unlink(), time.sleep(60)), memory(self))[1]; "
+    code += "serve(sys.stdin, sys.stdout)"
 
     def watch(done: int) -> None:
         if done == 4:
