@@ -28,6 +28,10 @@ class RunLimit:
         return min(share * self.seconds, left_s, math.inf if other_s is None else other_s)
 
 
+MAX_RESERVE = 1 / 3
+"""Share of the time that recipes leave for a repair, at most."""
+
+
 @dataclass
 class TimeBudget:
     """Time for the passes, the calibration, the recipes and a repair of one network; None for no limit.
@@ -82,10 +86,11 @@ class TimeBudget:
                 the first is always tried.
         """
         with self._in_turn(place):
-            late = self.seconds is not None and self.used + self.longest + self.for_repair_s >= self.seconds
+            reserve_s = min(self.for_repair_s, MAX_RESERVE * (self.seconds or 0.0))
+            late = self.seconds is not None and self.used + self.longest + reserve_s >= self.seconds
             if late and place > 0:
                 taken = f"a recipe has taken up to {self.longest:.0f} s"
-                raise self._too_late(f"{taken}, and a repair {self.for_repair_s:g} s")
+                raise self._too_late(f"{taken}, and {reserve_s:.0f} s are kept for a repair")
             start = self.clock()
             try:
                 yield

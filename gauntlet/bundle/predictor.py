@@ -54,6 +54,8 @@ class Predictor:
     """
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None, provider: str | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads: {threads}: at least 1")
         self.bundle, self.contract, self.signature = bundle, bundle.contract, bundle.contract.signature
         self.problem = problem_of(self.signature)
         if isinstance(self.problem, Classification):

@@ -1,6 +1,7 @@
 """`gauntlet bench`: any models on any targets, in one race."""
 
 import argparse
+import math
 import os
 import tempfile
 from collections import Counter
@@ -61,7 +62,7 @@ def bench(options: argparse.Namespace) -> int:
         where = record_bench(comparison, options.mlflow, plot)
         if not options.json:
             console.print(f"MLflow: {where}", highlight=False, soft_wrap=True)
-    return 1 if comparison.failed or comparison.reference is None else 0
+    return 1 if comparison.failed or comparison.reference is None or _of_other_outputs(comparison) else 0
 
 
 def measured(options: argparse.Namespace, console: Console) -> BenchResult:
@@ -208,6 +209,8 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
         if pair in comparison.failed:
             problem = "not ranked" if pair.status == "failed" else "failed"
             console.print(f"[bold red]{problem}:[/] {plain(f'{pair.name}: {pair.reason}')}", highlight=False)
+    for name in _of_other_outputs(comparison):
+        console.print(f"[bold red]not compared:[/] {plain(name)}: its outputs are not those of the first model")
     for reason, pairs in _others(comparison).items():
         console.print(f"{', '.join(pairs)}: {plain(reason)}", style="dim", highlight=False)
     machine = comparison.machine
@@ -253,6 +256,12 @@ def _verdict(row: BenchmarkRow) -> str:
         return f"{gain}\nnot resolved" + (f",\n{row.more_rounds} more rounds" if row.more_rounds else "")
     color = {"faster": "green", "slower": "red"}[row.verdict]
     return f"[{color}]{gain}\n{row.verdict}[/]"
+
+
+def _of_other_outputs(comparison: BenchResult) -> list[str]:
+    """Return the models on targets whose outputs have other names or shapes than the reference's."""
+    known = ((pair, pair.validation) for pair in comparison.pairs if pair.status == "measured")
+    return [pair.name for pair, found in known if found is not None and math.isnan(found.quality_db)]
 
 
 def _others(comparison: BenchResult) -> dict[str, dict[str, None]]:

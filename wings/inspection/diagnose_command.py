@@ -76,6 +76,8 @@ def examined(options: argparse.Namespace) -> Examination:
     model, target = Path(options.model), Path(options.fix) if options.fix else None
     if target is not None and target.suffix != ".onnx":
         raise ConfigError(f"--fix {target}: the result needs a name that ends in .onnx")
+    if target is not None and target.resolve() == model.resolve():
+        raise ConfigError(f"--fix {target}: this is the model itself. Fix: write to another file")
     names = options.targets
     targets = None if names is None else [by_name(name) for name in names] or onnx_targets()
     before, fixed, after = diagnose(model, hints, options.timeout), None, None

@@ -42,13 +42,19 @@ def test_recipe_that_would_probably_end_too_late_for_a_repair_is_not_tried_and_s
     budget = TimeBudget(60, clock, for_repair_s=10)
     assert [tried(budget, clock, place, seconds) for place, seconds in enumerate((20, 5, 4))] == [True] * 3
     clock.now += 1  # 30 s are used, and 20 s are left for a recipe
-    reason = "^30 s of .*, 60 s, are used, and a recipe has taken up to 20 s, and a repair 10 s$"
+    reason = "^30 s of .*, 60 s, are used, and a recipe has taken up to 20 s, and 10 s are kept for a repair$"
     with pytest.raises(GateFailed, match=reason), budget.recipe(3):
         pass
     budget.require_repair("repair.budget_s")
     clock.now += 21
     with pytest.raises(GateFailed, match=r"^51 s .* a repair may take 10 s \(repair.budget_s\)$"):
         budget.require_repair("repair.budget_s")
+
+
+def test_repair_that_may_take_longer_than_all_the_time_leaves_recipes_two_thirds_of_it() -> None:
+    clock = Clock()
+    budget = TimeBudget(18, clock, for_repair_s=20)
+    assert [tried(budget, clock, place, 4) for place in range(4)] == [True, True, False, False]
 
 
 def test_first_recipe_is_tried_however_late_it_is() -> None:

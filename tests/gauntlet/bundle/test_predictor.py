@@ -49,6 +49,11 @@ def test_image_files_are_predicted_as_what_they_show(predictor: Predictor, tmp_p
     assert found[0].text().startswith("0: 9")
 
 
+def test_number_of_threads_below_one_is_refused(packed: Path) -> None:
+    with pytest.raises(ConfigError, match="threads: -1: at least 1"):
+        gauntlet.load(packed, threads=-1)
+
+
 def test_table_has_the_inputs_of_a_model_by_name(workspace: Callable[..., Workspace]) -> None:
     space = workspace()
     proto = onnx_text.model("sums (float[n] a, float[n] b) => (float[n] y) { y = Sub(a, b) }")

@@ -74,8 +74,17 @@ def test_candidate_that_is_not_fast_enough_loses_to_the_reference(confirmed: Con
 
 def test_session_variant_of_the_reference_is_raced_against_the_default_one(confirmed: Confirm) -> None:
     report = confirmed({"fp32": chain(4)}, "fp32", "ort-cpu-off", min_speedup=NEVER)
-    assert {row.target for row in report.facts.confirmations[0].rows} == {"ort-cpu-off"}
+    rows = report.facts.confirmations[0].rows
+    assert {row.target for row in rows} == {"ort-cpu-off"}
     assert (report.facts.winner, report.facts.target) == ("fp32", "ort-cpu")
+    assert report.facts.reason.startswith("fp32 on ort-cpu-off was fastest, but not proven so again: ")
+    benchmark = (*rows, *(row.replace(target="ort-cpu") for row in rows))
+    entry = CandidateEntry(
+        name="fp32", parent=None, status="accepted", reason="", benchmark=benchmark, target="ort-cpu-off"
+    )
+    changed = report.facts.candidate_changes({"fp32": entry})["fp32"]
+    assert (changed["target"], changed["status"]) == ("ort-cpu", "accepted")  # what ships heads the report
+    assert [row.target for row in changed["benchmark"]] == ["ort-cpu", "ort-cpu-off"]
 
 
 def here(race: BenchmarkFacts) -> BenchmarkFacts:

@@ -144,6 +144,18 @@ def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
     assert "not ranked: broken on ort-cpu: " in done.stdout
 
 
+@pytest.mark.slow
+def test_bench_ends_with_exit_code_1_when_outputs_are_others(folder: Path) -> None:
+    other = onnx.load(folder / "cnn.onnx")
+    for place in (*(node.output for node in other.graph.node), *(node.input for node in other.graph.node)):
+        place[:] = ["other" if name == other.graph.output[0].name else name for name in place]
+    other.graph.output[0].name = "other"
+    onnx.save(other, folder / "other.onnx")
+    done = called(folder, "bench", "cnn.onnx", "other.onnx", "--batch", "1", *QUICK)
+    assert done.returncode == 1
+    assert "not compared: other on ort-cpu: its outputs are not those of the first model" in done.stdout
+
+
 def test_targets_are_named_or_written_with_their_options() -> None:
     written = [{"kind": "ort-cpu", "threads": "2", "spinning": "false"}, {"kind": "openvino", "env": "/opt/other"}]
     found = resolve_targets(["openvino-bf16"], written)

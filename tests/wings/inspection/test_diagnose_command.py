@@ -86,6 +86,7 @@ def test_fix_that_is_refused_writes_nothing_and_says_so(tmp_path: Path, model: P
         (["diagnose", "notes.txt"], ["notes.txt", "*.onnx"]),
         (["diagnose", "model.onnx", "--data", "nothing.npz"], ["nothing.npz: no such file"]),
         (["diagnose", "model.onnx", "--fix", "out.txt"], ["out.txt", ".onnx"]),
+        (["diagnose", "model.onnx", "--fix", "model.onnx"], ["model.onnx: this is the model itself"]),
         (["diagnose", "model.onnx", "--layout", "HWC"], ["invalid choice"]),
         (["inspect", "nothing.onnx"], ["nothing.onnx: no such file"]),
         (["inspect", "model.onnx", "--json", "--graph"], ["not allowed"]),
