@@ -167,7 +167,7 @@ def kept_db(problem: Problem, actual: NamedArrays, expected: NamedArrays) -> flo
     if before is None or after is None:
         return math.inf
     shares = (problem.kept(*pair) for pair in ((before, after), (after, before)))
-    lost = max(1 - share for share in shares if share is not None)
+    lost = max((1 - share for share in shares if share is not None), default=0.0)
     return -10 * math.log10(lost) if lost > 0 else math.inf
 
 
