@@ -252,10 +252,10 @@ class _Runner:
         return float(np.median(reply["samples_ms"]))
 
     def _how(self, contender: Contender, batch: int) -> dict[str, Any]:
-        return {"realtime": self.realtime[batch], "clock": self.plan.clock, "waits": not contender.on_processor}
+        return {"realtime": self.realtime[batch], "clock": self.plan.clock, "waits": not contender.worker.may_stop}
 
     def _end_turn(self, contender: Contender) -> None:
-        if contender.on_processor:
+        if contender.worker.may_stop:
             contender.worker.stop()
 
     def _send_load(self, contender: Contender) -> None:

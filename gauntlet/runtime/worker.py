@@ -38,6 +38,7 @@ import math
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import struct
@@ -233,6 +234,8 @@ def copy(requests: socket.socket, engine: str) -> bool:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if worker := os.fork():
                 os.closerange(0, status)
+                if _nobody_reads(status, worker):
+                    os.killpg(worker, signal.SIGKILL)
                 _, code, used = os.wait4(worker, 0)
                 seconds = used.ru_utime + used.ru_stime + process_time()
                 os.write(status, STATUS.pack(0, os.waitstatus_to_exitcode(code), seconds))
@@ -249,6 +252,17 @@ def copy(requests: socket.socket, engine: str) -> bool:
     with contextlib.suppress(ChildProcessError):  # when all have ended
         os.wait()
     return False
+
+
+def _nobody_reads(status: int, worker: int) -> bool:
+    """Wait until a worker ends, or who has asked for it has: a worker that is stopped would not notice that."""
+    changes = select.poll()
+    changes.register(status, 0)  # of a pipe that nobody reads, an error is told unasked
+    try:
+        changes.register(os.pidfd_open(worker), select.POLLIN)
+    except OSError:  # before Linux 5.3
+        return False
+    return any(file == status for file, _ in changes.poll())
 
 
 if __name__ == "__main__":

@@ -161,6 +161,11 @@ class WorkerClient:
         self._send(request)
         return self.receive(request["do"], timeout_s)
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether it may be stopped: if this process were killed, another worker would stay stopped for ever."""
+        return isinstance(self._process, WorkerCopy)
+
     def stop(self) -> None:
         """Stop all its threads until the next request: ONNX Runtime's spin for up to 60 ms after a call."""
         self._signal(signal.SIGSTOP)

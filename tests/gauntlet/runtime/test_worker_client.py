@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from harness import until
 
 import flows
 from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
@@ -157,6 +159,37 @@ def test_copies_of_a_template_work_and_tell_how_they_end(trained, tmp_path: Path
             assert other._process.wait(60) == 0
         with pytest.raises(WorkerFailed, match="template has ended"):
             WorkerClient(template=template)
+
+
+STOPPED = """
+import sys, time
+from pathlib import Path
+from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
+from gauntlet.runtime.worker_client import WorkerClient, WorkerTemplate
+
+template = WorkerTemplate(WORKER_COMMAND, ENGINE)
+client = WorkerClient(template=template)
+template.close()
+client.load(Path(sys.argv[1]), Path(sys.argv[2]), 2, 60)
+client.run(1, 10, 60, waits=False)
+client.stop()
+print(client._process.pid, template._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_worker_that_is_stopped_ends_when_its_client_is_killed(trained, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
+    words = [sys.executable, "-c", STOPPED, str(trained.path), str(tmp_path / "inputs.npz")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        processes = [psutil.Process(int(pid)) for pid in client.stdout.readline().split()]
+        with contextlib.suppress(AssertionError):
+            until(lambda: processes[0].status() == psutil.STATUS_STOPPED, 30)
+        stopped = processes[0].status()
+        client.kill()
+    assert stopped == psutil.STATUS_STOPPED
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
 
 
 def test_template_that_does_not_copy_itself_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
