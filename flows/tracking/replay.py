@@ -151,11 +151,11 @@ class _Replay:
     def _artifact(self, event: Event, run: str) -> None:
         """Send a stage's artifact, or a file that says where it is: on the server already, or in a shared store."""
         path, folder = self.home.root / event["path"], event["folder"]
-        if event["size_bytes"] < LINKED_FROM_BYTES and path.exists():
-            self._send(run, path, folder)
-            return
         if event.get("uri"):
             self._link(event, run, event["uri"])
+            return
+        if event["size_bytes"] < LINKED_FROM_BYTES and path.exists():
+            self._send(run, path, folder)
             return
         with self.sent.one_sender(event["sha256"]):
             place = self.sent.place(event["sha256"])
