@@ -259,7 +259,7 @@ def _verdict(row: BenchmarkRow) -> str:
 
 
 def _of_other_outputs(comparison: BenchResult) -> list[str]:
-    """Return the models on targets whose outputs have other names or shapes than the reference's."""
+    """Return the models on targets whose outputs are others, or have other shapes, than the reference's."""
     known = ((pair, pair.validation) for pair in comparison.pairs if pair.status == "measured")
     return [pair.name for pair, found in known if found is not None and math.isnan(found.quality_db)]
 
