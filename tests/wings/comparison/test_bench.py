@@ -149,7 +149,8 @@ def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
 def test_bench_ends_with_exit_code_1_when_outputs_are_others(folder: Path) -> None:
     other = onnx.load(folder / "cnn.onnx")
     [given] = other.graph.output
-    text = f"m (float[n,10] {given.name}) => (float[n,20] twice) {{ twice = Concat<axis = 1>({given.name}, {given.name}) }}"
+    y = given.name
+    text = f"m (float[n,10] {y}) => (float[n,20] twice) {{ twice = Concat<axis = 1>({y}, {y}) }}"
     other.graph.node.extend(onnx_text.model(text).graph.node)
     given.name, given.type.tensor_type.shape.dim[1].dim_value = "twice", 20
     onnx.save(other, folder / "other.onnx")
