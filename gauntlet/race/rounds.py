@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from gauntlet.race.affordable_rounds import affordable, shorter_at_further_sizes
 from gauntlet.race.contender import TURNS, Contender, Entry, Plan
 from gauntlet.race.early_stopping import contenders_to_stop
-from gauntlet.race.halfway_look import LEAST_ROUNDS
 from gauntlet.race.machine_load import LoadMonitor, MachineLoad, is_realtime
 from gauntlet.runtime.realtime import MAX_TURN_MS
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed, WorkerTemplate
@@ -64,7 +64,7 @@ def run_rounds(
         everyone = list(contenders.values())
         _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         runner.keep_turns_short(everyone)
-        plan = _shorter_at_further_sizes(everyone, _affordable(everyone, plan, monotonic() - began))
+        plan = shorter_at_further_sizes(everyone, affordable(everyone, plan, monotonic() - began))
         runner = replace(runner, plan=plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
@@ -95,36 +95,6 @@ def _variants(entries: Mapping[str, Entry], contenders: Mapping[str, Contender],
     warm_ms = {name: contender.warm_ms[batch] for name, contender in contenders.items() if contender.runs(batch)}
     most_ms = min(plan.variants_below_ms, NEARLY_QUICKEST * min(warm_ms.values(), default=0.0))
     return {name: entry for name, entry in variants.items() if warm_ms.get(str(entry.baseline), math.inf) < most_ms}
-
-
-def _affordable(everyone: Sequence[Contender], plan: Plan, spent_s: float) -> Plan:
-    """Return the plan with the batch sizes and rounds for which the time suffices, by the calls of the warm-up."""
-    if plan.limit_s is None:
-        return plan
-    left_s, sizes = plan.limit_s - spent_s, plan.batch_sizes
-    while len(sizes) > 1 and plan.least_rounds * _round_s(everyone, sizes, plan) > left_s:
-        sizes = sizes[:-1]
-    for contender in everyone:
-        for size in plan.batch_sizes[len(sizes) :]:
-            contender.round_medians_ms.pop(size, None)  # it has no row
-    rounds = int(left_s / _round_s(everyone, sizes, plan))
-    return replace(plan, batch_sizes=sizes, rounds=min(plan.rounds, max(plan.least_rounds, rounds)))
-
-
-def _shorter_at_further_sizes(everyone: Sequence[Contender], plan: Plan) -> Plan:
-    """Return the plan with half of the rounds at further batch sizes, where these have long calls."""
-    long = any(c.runs(size) and not c.untimed_calls[size] for c in everyone for size in plan.batch_sizes[1:])
-    half = max(plan.least_rounds, LEAST_ROUNDS, math.ceil(plan.rounds / 2))
-    return replace(plan, further_rounds=half) if plan.early_stopping and long else plan
-
-
-def _round_s(everyone: Sequence[Contender], sizes: Sequence[int], plan: Plan) -> float:
-    """Return about how long a round takes, with the start of new processes, which load side by side."""
-    running = [(c, size) for c in everyone for size in sizes if c.runs(size)]
-    calls_ms = sum(TURNS * c.turn_ms(size) for c, size in running)
-    warm_ms = sum(max(plan.block_ms / 2, c.warm_ms[size]) for c, size in running)
-    starts_s = max((c.starting_s for c, _ in running if not c.keeps_process), default=0.0)
-    return calls_ms / 1e3 + plan.restarts * (warm_ms / 1e3 + starts_s) + 1e-9
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
@@ -247,16 +217,9 @@ class _Runner:
         return float(contender.worker.run(batch, 0, self.plan.timeout_s)["samples_ms"][0])
 
     def _half_block(self, contender: Contender, batch: int) -> float:
-        reply = contender.worker.run(batch, self.plan.block_ms / 2, self.plan.timeout_s, **self._how(contender, batch))
-        self._end_turn(contender)
+        how = {"realtime": self.realtime[batch], "clock": self.plan.clock}
+        reply = contender.worker.run(batch, self.plan.block_ms / 2, self.plan.timeout_s, **how)
         return float(np.median(reply["samples_ms"]))
-
-    def _how(self, contender: Contender, batch: int) -> dict[str, Any]:
-        return {"realtime": self.realtime[batch], "clock": self.plan.clock, "waits": not contender.worker.may_stop}
-
-    def _end_turn(self, contender: Contender) -> None:
-        if contender.worker.may_stop:
-            contender.worker.stop()
 
     def _send_load(self, contender: Contender) -> None:
         contender.worker.send_load(*contender.entry.request(self.inputs, self.plan.threads))
@@ -272,10 +235,8 @@ class _Runner:
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, calls_ms: list[float]) -> None:
-        how, calls = self._how(contender, batch), contender.calls_per_turn[batch]
-        how["untimed"] = contender.untimed_calls[batch]
-        reply = contender.worker.run_calls(batch, calls, self.plan.timeout_s, **how)
-        self._end_turn(contender)
+        how = {"realtime": self.realtime[batch], "clock": self.plan.clock, "untimed": contender.untimed_calls[batch]}
+        reply = contender.worker.run_calls(batch, contender.calls_per_turn[batch], self.plan.timeout_s, **how)
         contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
         contender.add_peak(int(reply["peak_rss_bytes"]))
         calls_ms += reply["samples_ms"]

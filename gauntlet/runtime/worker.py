@@ -14,7 +14,7 @@ It reads one JSON object per line on standard input, and replies to each with on
 
 `run` times calls for `at_least_ms`, or so many `calls`, after some that are `untimed`: the first call after another
 process has run finds cold caches. With `realtime`, no ordinary program interrupts it; `clock` is `wall`
-or `processor`, for the processor time of all threads. It `waits` for threads that spin, unless who asks stops them.
+or `processor`, for the processor time of all threads. It `waits` until its threads, which may spin, are idle.
 
 `inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `write_outputs` takes those of
 `load` unless it is given others. `options` are a target's:
@@ -28,7 +28,7 @@ model, or null. A runtime that cannot say it replies nothing.
 
 This file also runs in another Python environment, which has numpy and a runtime but not this project.
 
-With the module of an engine as its argument, the process is a template: see `copy`.
+With the module of an engine as its argument, the process is a template: see `fork_workers`.
 """
 
 import contextlib
@@ -218,7 +218,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
         replies.flush()
 
 
-def copy(requests: socket.socket, engine: str) -> bool:
+def fork_workers(requests: socket.socket, engine: str) -> bool:
     """Fork a worker for each message of a socket until it is closed; return True in a worker, False at the end.
 
     A message brings four files: standard input, output and error of the worker, and one to which its `STATUS` is
@@ -270,7 +270,7 @@ if __name__ == "__main__":
         for name in ("gauntlet", "wings"):
             sys.modules[name] = package = types.ModuleType(name)
             package.__path__ = [str(Path(__file__).resolve().parents[2] / name)]
-    if sys.argv[1:] and not copy(socket.socket(fileno=os.dup(0)), sys.argv[1]):
+    if sys.argv[1:] and not fork_workers(socket.socket(fileno=os.dup(0)), sys.argv[1]):
         os._exit(0)  # without the work of an orderly end
     with contextlib.suppress(OSError):  # when memory runs out, Linux shall end this process, not the run
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -32,7 +32,7 @@ class WorkerFailed(PipelineError):  # noqa: N818 - reads as the reports do
 
 
 class WorkerTemplate:
-    """A process that has imported an engine, and copies itself: a copy is ready in a tenth of a new worker's time.
+    """A process that has imported an engine, and forks workers, which are ready sooner than new ones.
 
     It ends with its last copy after `close`; as a context manager, it waits for that.
     """
@@ -76,8 +76,8 @@ class WorkerCopy:
     def __init__(self, status: int) -> None:
         self._status = status
         self.returncode: int | None = None
-        self.processor_seconds = 0.0
-        """All that it has taken, when it has ended."""
+        self.used_s = 0.0
+        """Processor time that it has taken, when it has ended."""
         begun = os.read(status, STATUS.size) if select.select([status], [], [], COPY_TIMEOUT_S)[0] else b""
         self.pid = STATUS.unpack(begun)[0] if begun else 0
         if not self.pid:
@@ -90,7 +90,7 @@ class WorkerCopy:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("worker", timeout or 0)
             ended = os.read(self._status, STATUS.size)
-            _, self.returncode, self.processor_seconds = STATUS.unpack(ended) if ended else (0, -signal.SIGKILL, 0.0)
+            _, self.returncode, self.used_s = STATUS.unpack(ended) if ended else (0, -signal.SIGKILL, 0.0)
             os.close(self._status)
         return self.returncode
 
@@ -125,7 +125,7 @@ class WorkerClient:
             self._stdout.close()
             self._process.wait()
             self._log.close()
-        return seconds if isinstance(self._process, subprocess.Popen) else self._process.processor_seconds
+        return seconds if isinstance(self._process, subprocess.Popen) else self._process.used_s
 
     def _kill(self) -> None:
         """Kill the process group, once: some time after the process is reaped, its id may belong to another one."""
@@ -146,11 +146,23 @@ class WorkerClient:
 
     def run(self, batch: int, at_least_ms: float, timeout_s: float, **how: object) -> dict[str, Any]:
         """Time the model for at least the given time; `how` holds the worker's other keys."""
-        return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms, **how}, timeout_s)
+        return self._timed({"batch": batch, "at_least_ms": at_least_ms, **how}, timeout_s)
 
     def run_calls(self, batch: int, calls: int, timeout_s: float, **how: object) -> dict[str, Any]:
         """Time so many calls of the model; `how` as for `run`."""
-        return self.request({"do": "run", "batch": batch, "calls": calls, **how}, timeout_s)
+        return self._timed({"batch": batch, "calls": calls, **how}, timeout_s)
+
+    def _timed(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Time calls; then the worker's threads, which may spin, are idle, or stopped until the next request.
+
+        Only a copy is stopped: another worker would stay stopped for ever if this process were killed.
+        """
+        is_copy = isinstance(self._process, WorkerCopy)
+        reply = self.request({"do": "run", "waits": not is_copy, **request}, timeout_s)
+        if is_copy:
+            self._signal(signal.SIGSTOP)
+            self._is_stopped = True
+        return reply
 
     def processor_seconds(self) -> float:
         """Return the processor time that the worker has used; 0 after its end."""
@@ -160,16 +172,6 @@ class WorkerClient:
         """Send one of the requests of `gauntlet.runtime.worker` and return the reply; `WorkerFailed` without one."""
         self._send(request)
         return self.receive(request["do"], timeout_s)
-
-    @property
-    def may_stop(self) -> bool:
-        """Whether it may be stopped: if this process were killed, another worker would stay stopped for ever."""
-        return isinstance(self._process, WorkerCopy)
-
-    def stop(self) -> None:
-        """Stop all its threads until the next request: ONNX Runtime's spin for up to 60 ms after a call."""
-        self._signal(signal.SIGSTOP)
-        self._is_stopped = True
 
     def _signal(self, number: int) -> None:
         if not self._killed:

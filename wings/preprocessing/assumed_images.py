@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
@@ -37,11 +36,11 @@ def what_changes(part: dict[str, Any], predict: Callable[[NamedArrays], NamedArr
         scores: the output with the scores of the classes, shape (n, classes).
     """
     ways = {"as assumed": part} | _others(part)
+    folders = {name: ImageFolder.model_validate(way) for name, way in ways.items()}
     try:
-        folders = {name: ImageFolder.model_validate(way) for name, way in ways.items()}
         samples, labels = _samples(folders)
         predicted = predicted_classes(predict(samples)[scores]) if samples else None
-    except (StageError, ValidationError):  # the configuration and the stages say more about it
+    except StageError:  # the stages say more about it
         return ""
     if predicted is None:
         return ""

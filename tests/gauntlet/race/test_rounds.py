@@ -23,8 +23,8 @@ from gauntlet.race.machine_load import LoadMonitor
 from gauntlet.race.rounds import WARM_UP_BLOCKS, _turns, run_rounds
 from gauntlet.race.rows import ONE_PROCESS, rows
 from gauntlet.runtime.realtime import TASKS
-from gauntlet.runtime.worker import ENGINE
-from gauntlet.runtime.worker_client import WorkerClient
+from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
+from gauntlet.runtime.worker_client import WorkerClient, WorkerTemplate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 NAMES = ("fp32", "victim", "other")
@@ -210,9 +210,9 @@ def test_interval_is_finite_from_the_least_rounds_on(confidence: float) -> None:
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="the system does not tell what a thread does")
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("is_copy", [True, False])
 def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(
-    trained, tmp_path: Path, waits: bool
+    trained, tmp_path: Path, is_copy: bool
 ) -> None:
     """A pool of threads spins for tens of milliseconds after a call: the answer waits for that, or it is stopped."""
 
@@ -220,12 +220,14 @@ def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(
         return sum(int(t.read_text().split()[0]) for t in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
     np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
-    with WorkerClient() as worker:
+    with (
+        WorkerTemplate(WORKER_COMMAND, ENGINE) as template,
+        WorkerClient(template=template if is_copy else None) as worker,
+    ):
+        template.close()
         worker.load(trained.path, tmp_path / "inputs.npz", 2, 60)
         [process] = workers()
-        worker.run(1, 20, 60, waits=waits)
-        if not waits:
-            worker.stop()
+        worker.run(1, 20, 60)
         before = spent_ms(process.pid)
         time.sleep(0.1)
         assert spent_ms(process.pid) - before < 5

@@ -155,6 +155,7 @@ def test_copies_of_a_template_work_and_tell_how_they_end(trained, tmp_path: Path
             with pytest.raises(WorkerFailed, match="was killed by signal 11"):
                 one.run(1, 1, 60)
             assert len(other.run_calls(1, 3, 60)["samples_ms"]) == 3
+            other.request({"do": "memory"}, 60)  # until then, it is stopped
             other._stdin.close()
             assert other._process.wait(60) == 0
         with pytest.raises(WorkerFailed, match="template has ended"):
@@ -171,8 +172,7 @@ template = WorkerTemplate(WORKER_COMMAND, ENGINE)
 client = WorkerClient(template=template)
 template.close()
 client.load(Path(sys.argv[1]), Path(sys.argv[2]), 2, 60)
-client.run(1, 10, 60, waits=False)
-client.stop()
+client.run(1, 10, 60)
 print(client._process.pid, template._process.pid, flush=True)
 time.sleep(600)
 """
