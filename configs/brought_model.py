@@ -141,6 +141,10 @@ def _search(model: Path | None) -> dict[str, Any]:
 def _add_options(part: dict[str, Any], group: str | None, threshold: float | None) -> None:
     """Add what the user says of the samples to the part `data`; raise `ConfigError` where they are of another kind."""
     if group and part["kind"] == "image-folder":
+        try:
+            re.compile(group)
+        except re.error as error:
+            raise ConfigError(f"--group {group}: no regular expression: {error}") from error
         part["group"] = group
     if threshold is not None:
         if part["kind"] == "synthetic" or not part.get("labelled", True) or "annotations" in part:

@@ -136,6 +136,11 @@ def test_load_refuses_naming_the_file_when_it_is_not_text(tmp_path: Path) -> Non
         load(str(tmp_path / "config.yaml"))
 
 
+def test_value_in_the_place_of_a_section_is_refused_with_the_section_s_keys(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"select: \[\]: expected a section with keys \(allowed: objective, batch, "):
+        load(written(tmp_path, "name: x\nselect: []\n"))
+
+
 def test_load_suggests_the_nearest_preset_when_there_is_no_such_file() -> None:
     with pytest.raises(ConfigError, match=r"digits-resnet81: no such file or preset; did you mean 'digits-resnet18'\?"):
         load("digits-resnet81")

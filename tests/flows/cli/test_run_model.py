@@ -83,6 +83,13 @@ def test_wrong_argument_is_one_line_and_exit_code_2(
     assert message in line
 
 
+def test_group_that_is_no_pattern_is_one_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = write_pictures(folder / "p", "a", "b", "c")
+    assert main(["validate", str(folder / "model.onnx"), "--data", str(pictures), "--group", "(["]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "--group ([: no regular expression: " in line
+
+
 @pytest.mark.parametrize("words", [["validate"], ["run", "--dry-run"]], ids=" ".join)
 def test_what_would_be_tried_is_shown_and_nothing_is_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
