@@ -21,6 +21,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden, StateSequence, predict_split, samples_in_turns
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.datasets.state_sequence import run_sequence, stacked
+from gauntlet.metrics.class_drops import unusual
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
 from gauntlet.metrics.output_comparison import NOISE_FACTOR
@@ -127,35 +128,41 @@ def accuracy(
     split = read_split(workspace.path(test))
     outputs = predict_split(partial(_run, session, parallel_calls), split)
     comparison = compare_accuracy(reference, signature, outputs, parent.test_outputs if parent else None)
-    if comparison.change is not None:
-        verdict, needed = resolve(comparison.change, config.max_accuracy_drop)
-        comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
+    comparison = _resolved(comparison, config.max_accuracy_drop)
     remedy, further = remedy_of(proto), ()
     if isinstance(split, ArraySplit) and split.heads:
         judge = required("heads", "judge", "labels of further outputs")
         comparison, further = judge(config, comparison, (reference, parent), signature, outputs, split.heads, remedy)
     calibration = _calibration(signature, outputs, reference.labels, temperature)
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
-    if (expected := (parent or reference).sequence) is not None:
-        facts = facts.replace(sequence=_sequence(signature, session, split, expected))
-    long = (parent or reference).long_sequence
+    own = parent or reference
+    if own.sequence is not None:
+        facts = facts.replace(sequence=_sequence(signature, session, split, own.sequence))
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
     problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
-    inputs, ranges = reference.real.inputs, kinds("range").values()
+    inputs, fed, ranges = reference.real.inputs, own.long_sequence, kinds("range").values()
     checks = (
         *accuracy_checks(config, facts, remedy),
         *further,
         *class_checks(facts, min_recall, min_precision, remedy),
         *_calibration_check(facts, max_ece),
-        *case_noise_check(config, problem, (parent or reference).cases, run),
+        *case_noise_check(config, problem, own.cases, run),
         *_batch_check(config, facts, problem, session, _judged_in_batches(reference, split, batch_sizes), batch_sizes),
         *(sequence_checks(config, facts.sequence) if facts.sequence else ()),
-        *(sequence_checks(config, _sequence(signature, session, split, long), "long_sequence") if long else ()),
+        *(sequence_checks(config, _sequence(signature, session, split, fed), "long_sequence") if fed else ()),
         *(check for of in ranges if float_model for check in of(path, workspace.path(float_model), inputs)),
     )
     return Report(facts=facts, checks=checks, artifacts=_drawings(workspace, signature, reference, outputs, split))
+
+
+def _resolved(comparison: AccuracyComparison, limit: float) -> AccuracyComparison:
+    """Return the comparison with whether its drop is proven to be within the limit; as it is without a drop."""
+    if comparison.change is None:
+        return comparison
+    verdict, needed = resolve(comparison.change, limit)
+    return comparison.replace(verdict=verdict, images_to_resolve=needed)
 
 
 def _judged_in_batches(reference: Golden, split: Split, sizes: tuple[int, ...]) -> NamedArrays:
@@ -163,8 +170,7 @@ def _judged_in_batches(reference: Golden, split: Split, sizes: tuple[int, ...]) 
     rare = np.zeros(len(split), bool)
     for array in reference.test_outputs.values():
         if array.dtype.kind in "iub" and array.size:
-            values, counts = np.unique(array, return_counts=True)
-            rare |= (array != values[counts.argmax()]).reshape(len(array), -1).any(axis=1)
+            rare |= unusual(array).reshape(len(array), -1).any(axis=1)
     first = samples_in_turns(reference.real.inputs, max(BATCH, *sizes))
     more = split.take(np.flatnonzero(rare)[:BATCH]) if rare.any() and not rare.all() else {}
     return {name: np.concatenate([array, more[name]]) if more else array for name, array in first.items()}

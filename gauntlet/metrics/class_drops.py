@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import betaincinv, ndtri
 
 from gauntlet.core.arrays import Array, Floats
@@ -83,6 +84,12 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
         drops.append(_drop(name, "{} of {} samples lost, {} gained", left & own, joined & own, shown, risk))
         drops.append(_drop(name, "{} of {} predictions new, {} gone", joined & other, left & other, now, risk))
     return largest(drops)
+
+
+def unusual(values: Array) -> npt.NDArray[np.bool_]:
+    """Return which integers or booleans are not the most frequent one, as padding and a silent alarm are."""
+    known, counts = np.unique(values, return_counts=True)
+    return values != known[counts.argmax()] if len(known) else np.zeros(values.shape, bool)
 
 
 def largest_value_drop(output: str, before: Array, after: Array) -> ClassDrop | None:

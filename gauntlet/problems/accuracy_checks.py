@@ -10,6 +10,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import is_ragged, paired
 from gauntlet.core.report import Check, Severity
 from gauntlet.datasets.golden import RANDOM, REAL, GoldenCase
+from gauntlet.metrics.class_drops import unusual
 from gauntlet.metrics.output_comparison import require_shapes
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import resolve
@@ -174,6 +175,5 @@ def kept_db(problem: Problem, actual: NamedArrays, expected: NamedArrays) -> flo
 def _change_db(actual: Array, expected: Array, least: float) -> float:
     """Return how many integers are not the most frequent one, or a share of `least`, over how many change but one."""
     actual, expected, _ = paired(actual, expected)
-    varied = expected.size - np.unique(expected, return_counts=True)[1].max(initial=0)
-    changed = np.sum(actual != expected) - 1
+    varied, changed = unusual(expected).sum(), np.sum(actual != expected) - 1
     return 10 * math.log10(max(varied, least * expected.size) / changed) if changed > 0 else math.inf

@@ -17,7 +17,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.ragged import comparable, paired
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_drops import ClassDrop, largest, largest_value_drop
+from gauntlet.metrics.class_drops import ClassDrop, largest, largest_value_drop, unusual
 from gauntlet.metrics.class_scores import ClassScore, class_scores
 from gauntlet.metrics.error_metrics import top1_agreement
 from gauntlet.metrics.output_noise import output_noise, usual_noise
@@ -235,15 +235,14 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
 
 
 def unusual_kept(actual: Array, expected: Array) -> float:
-    """Return the share of equal values where the expected one is not the most frequent one, as padding is.
+    """Return the share of equal values where the expected one is not the most frequent one.
 
     One more may differ: it may be a close call. 1 where there are none, and for texts.
     """
     if expected.dtype.kind not in "iub":
         return 1.0
-    values, counts = np.unique(expected, return_counts=True)
-    unusual = expected != values[counts.argmax()] if len(values) else np.zeros(0, bool)
-    equal, count = int(np.sum((actual == expected) & unusual)), int(unusual.sum())
+    which = unusual(expected)
+    equal, count = int(np.sum((actual == expected) & which)), int(which.sum())
     return min(1.0, (equal + 1) / count) if count else 1.0
 
 

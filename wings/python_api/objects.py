@@ -117,8 +117,7 @@ def samples_file(
     what = str(source) if isinstance(source, str | Path) else type(data).__name__
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
-        framework, trusted = framework_of(kind_of(Path(model))), trust or store.holds(Path(model))
-        fitted = framework.columns(Path(model), trusted) if framework else ()
+        fitted = _fitted_columns(Path(model), store, trust=trust)
         parts = in_files or {WHOLE: _joined(in_order(data, columns), by, names, fitted)}
         if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
             names = dict.fromkeys(fitted)  # each column is an input
@@ -127,13 +126,24 @@ def samples_file(
             _require_inputs(arrays, _input_shapes(model))
     except (StageError, ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
-    if not all(arrays and all(array.shape[:1] != (0,) for array in arrays.values()) for arrays in splits.values()):
-        raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
+    _require_samples(splits, what)
     if in_files and not changes:
         return str(source)
     if notes is not None:
         notes |= noted | ({"arrays": changes} if changes else {})
     return _stored(splits, store)
+
+
+def _require_samples(splits: Mapping[str, NamedArrays], what: str) -> None:
+    """Raise `ConfigError` where a split has no array, or an empty one."""
+    if not all(arrays and all(array.shape[:1] != (0,) for array in arrays.values()) for arrays in splits.values()):
+        raise ConfigError(f"data: {what} has no samples. Fix: save one row a sample")
+
+
+def _fitted_columns(model: Path, store: Store, *, trust: bool) -> tuple[str, ...]:
+    """Return the columns that a framework's model was fitted on; a file of the store has been trusted before."""
+    framework = framework_of(kind_of(model))
+    return framework.columns(model, trust or store.holds(model)) if framework else ()
 
 
 def _read(source: str | Path, model: str, by: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
