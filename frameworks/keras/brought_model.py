@@ -20,15 +20,13 @@ from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
-from tasks.train.base import Brought
+from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states
 
 
-class _TensorFlowModel(Brought):
-    kind: str
-    model: Path
+class _TensorFlowModel(BroughtFile):
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
     lengths: Lengths = ()
     states: StatePairs = None
@@ -88,10 +86,6 @@ class KerasModel(_TensorFlowModel):
 
     kind: Literal["keras-model"] = "keras-model"
     model: Path = Field(description="the file that model.save(...) wrote: .keras, or the older .h5")
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return (self.model,)
 
     def _load(self, store: Store, folder: Path) -> tuple[CallableModel, str, Path]:
         network = files.load(self.model, trust=self.trust or store.holds(self.model))

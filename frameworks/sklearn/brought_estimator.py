@@ -18,11 +18,11 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import splits_to_score
 from gauntlet.onnx_model.recognition import Operators
-from tasks.train.base import Brought
+from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts
 
 
-class SklearnModel(Brought):
+class SklearnModel(BroughtFile):
     """Load a fitted estimator, usually a pipeline. One input is its matrix; several inputs are its columns."""
 
     kind: Literal["sklearn-model"] = "sklearn-model"
@@ -34,10 +34,6 @@ class SklearnModel(Brought):
 
     packages: ClassVar[dict[str, str]] = PACKAGES
     finds_prediction: ClassVar[bool] = True
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return (self.model,)
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the estimator and record its golden outputs. See `tasks.train.train`."""

@@ -21,7 +21,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.framework import Sample, TakeSample
 from gauntlet.frameworks.session import LoadedModel
-from tasks.train.base import Brought
+from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts
 from tasks.train.other_lengths import Lengths
 from tasks.train.states import StatePairs
@@ -30,19 +30,13 @@ if TYPE_CHECKING:
     import torch
 
 
-class _TorchProgram(Brought):
-    kind: str
-    model: Path
+class _TorchProgram(BroughtFile):
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
     states: StatePairs = None
     trust: bool = Field(False, description="read the file, which may run code; needed once for each file")
 
     packages: ClassVar[dict[str, str]] = {"torch": "torch"}
     suffix: ClassVar[str]
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return (self.model,)
 
     def load_model(self, store: Store) -> LoadedModel:
         """Return the program; raise StageError if it cannot be read, or is neither trusted nor in the store."""

@@ -77,3 +77,13 @@ class Brought(Training):
     @abstractmethod
     def load_model(self, store: Store) -> LoadedModel:
         """Return the model; raise StageError if it cannot be read, or is neither trusted nor in the store."""
+
+
+class BroughtFile(Brought):
+    """A kind whose model is one file."""
+
+    model: Path
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
