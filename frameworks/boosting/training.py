@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
+from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, LightGbm, XgBoost, load
 from frameworks.input_sizes import outputs_of
 from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import NamedArrays
@@ -23,7 +23,7 @@ from gauntlet.datasets.splitting import GROUPS
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_labelled, splits_to_score
 from gauntlet.runtime.resources import usable_threads
-from tasks.train.base import Brought, Training
+from tasks.train.base import BroughtFile, Training
 from tasks.train.facts import TrainFacts, report_model
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
@@ -110,7 +110,7 @@ class BoostingTraining(Training):
         return XgBoost.of(booster)
 
 
-class BoostingModel(Brought):
+class BoostingModel(BroughtFile):
     """Load a classifier or regressor that `Booster.save_model` wrote: LightGBM's text, or XGBoost's JSON or UBJSON."""
 
     kind: Literal["boosting-model"] = "boosting-model"
@@ -118,10 +118,6 @@ class BoostingModel(Brought):
 
     packages: ClassVar[dict[str, str]] = PACKAGES
     finds_prediction: ClassVar[bool] = True
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return (self.model,)
 
     @classmethod
     def as_taken(cls, samples: NamedArrays, layout: str) -> NamedArrays:
@@ -176,7 +172,7 @@ def fitted_columns(path: Path, trust: bool) -> tuple[str, ...]:
 
 
 def report_boosted(
-    model: BoostedTrees, path: Path, splits: Splits, signature: Signature, workspace: Workspace
+    model: LightGbm | XgBoost, path: Path, splits: Splits, signature: Signature, workspace: Workspace
 ) -> Report[TrainFacts]:
     """Record the golden outputs of a fitted model; raise StageError if the data does not fit it.
 
@@ -215,7 +211,7 @@ def report_boosted(
     return report_model(facts, golden, predict, splits, workspace, path)
 
 
-def _size_of(model: BoostedTrees) -> tuple[str, int]:
+def _size_of(model: LightGbm | XgBoost) -> tuple[str, int]:
     """Return the trees in words, and how many numbers they hold: a value a leaf, and a threshold a split."""
     leaves = model.leaves
     if not leaves:

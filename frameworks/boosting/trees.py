@@ -41,23 +41,8 @@ class BoostedTrees(ABC):
 
     @property
     @abstractmethod
-    def features(self) -> int:
-        """The length of a sample's vector."""
-
-    @property
-    @abstractmethod
     def classes(self) -> int:
         """The number of classes, at least 2; 1 for a regressor."""
-
-    @property
-    @abstractmethod
-    def leaves(self) -> list[int]:
-        """The number of leaves of each tree."""
-
-    @property
-    @abstractmethod
-    def version(self) -> str:
-        """The library and its version."""
 
     @abstractmethod
     def scores(self, inputs: Array) -> Array:
@@ -65,15 +50,6 @@ class BoostedTrees(ABC):
 
         These are probabilities, shape (n, classes), or (n,) of the second of two classes; or values, shape (n,).
         """
-
-    @property
-    @abstractmethod
-    def objective(self) -> str:
-        """The name of what was minimized."""
-
-    @abstractmethod
-    def save(self, path: Path) -> None:
-        """Write the library's own file."""
 
     def unsupported(self) -> str | None:
         """Return what onnxmltools converts wrongly without saying so, or None."""
