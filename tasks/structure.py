@@ -6,7 +6,7 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import StageError, listed, one_line
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
@@ -127,8 +127,7 @@ def _unregistered(proto: onnx.ModelProto, load_errors: list[str]) -> list[str]:
 
 
 def _no_faults(name: str, faults: list[str]) -> Check:
-    detail = ", ".join(faults[:3]) + (f" and {len(faults) - 3} more" if len(faults) > 3 else "")
-    return Check.of(f"structure.{name}", len(faults), "==", 0, detail, REMEDIES[name])
+    return Check.of(f"structure.{name}", len(faults), "==", 0, listed(faults, 3), REMEDIES[name])
 
 
 def _at_most(name: str, version: int | None, limit: int) -> Check:

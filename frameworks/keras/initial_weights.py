@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import StageError, listed, one_line
 
 SUFFIX = ".weights.h5"
 MAX_NAMED = 5
@@ -39,10 +39,9 @@ def load_file(network: Any, path: Path) -> tuple[str, ...]:
     missing = [variable.path for variable in weights if np.isnan(np.asarray(variable.numpy(), np.float64)).all()]
     others = [name for name in missing if name not in head]
     if others:
-        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         raise StageError(
             f"train.weights: {path} does not fit the network: missing or of another shape: "
-            f"{', '.join(others[:MAX_NAMED])}{more}. Fix: use the architecture that it was trained with"
+            f"{listed(others, MAX_NAMED)}. Fix: use the architecture that it was trained with"
         )
     for variable, array in zip(weights, own, strict=True):
         if missing and variable.path in head:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.network_size import macs_of
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import StageError, listed, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -94,10 +94,7 @@ def _require_names(network: "torch.nn.Module", layers: Mapping[str, float]) -> N
     names = [name for name, module in network.named_modules() if hasattr(module, "weight")]
     for pattern in layers:
         if not any(fnmatchcase(name, pattern) for name in names):
-            known = ", ".join(names[:MAX_NAMED]) + (
-                f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            )
-            raise StageError(f"prune.layers: no layer is named {pattern!r}; there are {known}")
+            raise StageError(f"prune.layers: no layer is named {pattern!r}; there are {listed(names, MAX_NAMED)}")
 
 
 def _share_of(graph: Any, group: Any, names: Mapping[Any, str], layers: Mapping[str, float], share: float) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameworks.torch.freezing import head_of
 from frameworks.torch.network import require_whole
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, listed
 
 if TYPE_CHECKING:
     import torch
@@ -78,9 +78,8 @@ def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", 
             if name in weights and not is_lazy(tensor) and weights[name].shape != tensor.shape
         ],
     }
-    listed = [f"{problem}: {_few(names)}" for problem, names in problems.items() if names]
-    if listed:
-        raise StageError(f"train.weights: {path} does not fit the network: {'; '.join(listed)}")
+    if faults := [f"{problem}: {listed(names, MAX_NAMED)}" for problem, names in problems.items() if names]:
+        raise StageError(f"train.weights: {path} does not fit the network: {'; '.join(faults)}")
     if not hasattr(weights, "_metadata"):  # the layers' versions, which a safetensors file does not have
         state.update(weights)
         weights = state
@@ -199,9 +198,4 @@ def _pickled(path: Path) -> Any:
 
 
 def _names(contents: Any) -> str:
-    return _few([str(name) for name in contents]) if isinstance(contents, dict) else type(contents).__name__
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    return listed([*map(str, contents)], MAX_NAMED) if isinstance(contents, dict) else type(contents).__name__

@@ -1,6 +1,7 @@
 """The project's errors, their exit codes, and the command that installs what is missing."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 RUNTIME_NOISE = (
@@ -63,6 +64,12 @@ def one_line(text: object) -> str:
     for noise, replacement in RUNTIME_NOISE:
         line = noise.sub(replacement, line)
     return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 4]} ..."
+
+
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def without_password(text: str) -> str:

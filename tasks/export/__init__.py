@@ -11,6 +11,7 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact, sha256_of
+from gauntlet.core.errors import listed
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import OperatorLibrary, Signature
@@ -103,6 +104,5 @@ def _traced_constants_check(lines: list[str]) -> tuple[Check, ...]:
     """Return a warning when tracing froze values: harmless unless they change from call to call."""
     if not lines:
         return ()
-    detail = "; ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
-    remedy = "harmless if the value never changes; else compute it with tensors, or use export.kind: dynamo"
-    return (Check.of("export.traced_constants", len(lines), "==", 0, detail, remedy, severity="warning"),)
+    fix = "harmless if the value never changes; else compute it with tensors, or use export.kind: dynamo"
+    return (Check.of("export.traced_constants", len(lines), "==", 0, listed(lines, 3, "; "), fix, severity="warning"),)

@@ -21,7 +21,7 @@ from flows.record.home import Home
 from flows.record.report_files import read_report
 from flows.tracking.server import prepare_local_store
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.errors import ConfigError, GateFailed, PipelineError
+from gauntlet.core.errors import ConfigError, GateFailed, PipelineError, listed
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.workspace import steps_log
 from gauntlet.reporting import timeline
@@ -162,8 +162,7 @@ def _told(result: FleetResult) -> str:
 
 def _verdict(report: FleetReport) -> str:
     names = [result.model for result in report.others]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{len(names)} of {len(report.results)} models did not pass: {', '.join(names[:MAX_NAMED])}{more}"
+    return f"{len(names)} of {len(report.results)} models did not pass: {listed(names, MAX_NAMED)}"
 
 
 def _print_into(path: Path) -> None:
