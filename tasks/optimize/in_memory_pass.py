@@ -1,10 +1,9 @@
 """Passes of third-party libraries, which transform models in memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import onnx
 from onnx.external_data_helper import uses_external_data
@@ -49,36 +48,6 @@ class InMemoryPass(Pass, ABC):
         after = self.transform(proto)
         inputs_to_weights(after.graph, weights)
         write_model(after, destination)
-
-
-class PassGroup(InMemoryPass, ABC):
-    """All or some of a library's passes: those named in the field `parts`, or all."""
-
-    parts: ClassVar[str]
-
-    @property
-    def name(self) -> str:
-        """The candidate's name: with the first and the last of the chosen passes."""
-        chosen = getattr(self, self.parts)
-        return "-".join([self.kind, "-to-".join(dict.fromkeys([chosen[0], chosen[-1]]))]) if chosen else self.kind
-
-    @abstractmethod
-    def default_parts(self) -> tuple[str, ...]:
-        """Return the names of all passes."""
-
-    def chosen(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return the names of the chosen passes. Raises ValueError when one is not available."""
-        names: tuple[str, ...] = getattr(self, self.parts) or self.default_parts()
-        for name in names:
-            if name not in available:
-                raise ValueError(f"{self.kind}.{self.parts}: unknown {name!r}; available: {', '.join(available)}")
-        return names
-
-    def halves(self) -> tuple[Self, ...]:
-        """Return two groups with half of the passes each; empty for a single pass."""
-        names = getattr(self, self.parts) or self.default_parts()
-        middle = len(names) // 2
-        return tuple(self.replace(**{self.parts: half}) for half in (names[:middle], names[middle:]) if middle)
 
 
 def weights_to_inputs(graph: onnx.GraphProto) -> list[onnx.TensorProto]:

@@ -1,14 +1,15 @@
 """Passes of other packages that simplify a graph: onnxsim, OnnxSlim and onnxoptimizer."""
 
 import sys
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import onnx
 from pydantic import Field
 
-from tasks.optimize.in_memory_pass import InMemoryPass, PassGroup
+from tasks.optimize.in_memory_pass import InMemoryPass
 
 
 @contextmanager
@@ -46,6 +47,36 @@ class OnnxSlim(InMemoryPass):
         import onnxslim
 
         return onnxslim.slim(proto)  # type: ignore[no-any-return]
+
+
+class PassGroup(InMemoryPass, ABC):
+    """All or some of a library's passes: those named in the field `parts`, or all."""
+
+    parts: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """The candidate's name: with the first and the last of the chosen passes."""
+        chosen = getattr(self, self.parts)
+        return "-".join([self.kind, "-to-".join(dict.fromkeys([chosen[0], chosen[-1]]))]) if chosen else self.kind
+
+    @abstractmethod
+    def default_parts(self) -> tuple[str, ...]:
+        """Return the names of all passes."""
+
+    def chosen(self, available: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the chosen passes. Raises ValueError when one is not available."""
+        names: tuple[str, ...] = getattr(self, self.parts) or self.default_parts()
+        for name in names:
+            if name not in available:
+                raise ValueError(f"{self.kind}.{self.parts}: unknown {name!r}; available: {', '.join(available)}")
+        return names
+
+    def halves(self) -> tuple[Self, ...]:
+        """Return two groups with half of the passes each; empty for a single pass."""
+        names = getattr(self, self.parts) or self.default_parts()
+        middle = len(names) // 2
+        return tuple(self.replace(**{self.parts: half}) for half in (names[:middle], names[middle:]) if middle)
 
 
 class OnnxOptimizer(PassGroup):
