@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from frameworks.input_sizes import with_open_axes
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import NamedArrays, dtype_name
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
@@ -46,9 +46,10 @@ def report_loaded(
     indices = any(not spec.dtype.startswith("float") for spec in session.inputs)
     others = cut_samples(predict, test, signature.replace(inputs=session.inputs), getattr(config, "lengths", ()))
     golden = record_golden(predict, test, sizes=others.cases, observed_values_only=indices)
-    whole = batched_inference(session, first).one_sample_per_call
-    outputs = with_open_axes(session.output_specs(golden.test_outputs, whole=whole), golden)
-    signature = signature.replace(inputs=session.inputs, outputs=outputs)
+    batch = () if batched_inference(session, first).one_sample_per_call else session.inputs[0].shape[:1]
+    arrays = golden.test_outputs.items()
+    outputs = [TensorSpec(name=n, dtype=dtype_name(array), shape=(*batch, *array.shape[1:])) for n, array in arrays]
+    signature = signature.replace(inputs=session.inputs, outputs=with_open_axes(outputs, golden))
     facts = TrainFacts(
         framework=model.framework,
         architecture=model.architecture,

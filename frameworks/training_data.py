@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.splits import Split, batches, require_labels
@@ -60,4 +59,4 @@ def require_all_classes(split: Split, signature: Signature) -> None:
 
 def read_vectors(split: Split, name: str) -> npt.NDArray[np.float32]:
     """Return an input of all samples as float32, shape (n, features); it must fit into memory."""
-    return np.concatenate([as_float32(batch)[name] for batch in batches(split, ROWS)]).astype(np.float32, copy=False)
+    return np.concatenate([batch[name].astype(np.float32, copy=False) for batch in batches(split, ROWS)])

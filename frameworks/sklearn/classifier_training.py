@@ -11,7 +11,7 @@ from frameworks.sklearn import estimator as sklearn_estimator
 from frameworks.sklearn.estimator import estimator_inputs, load
 from frameworks.sklearn.labels import label_count
 from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
-from gauntlet.core.arrays import Array, NamedArrays, as_float32
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
@@ -92,7 +92,7 @@ def report_estimator(
 
     def predict(inputs: NamedArrays) -> NamedArrays:
         try:
-            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(model, as_float32(inputs)))
+            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(model, _as_float32(inputs)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StageError(f"{sklearn_estimator.describe(model)} does not take these samples: {error}") from error
 
@@ -106,6 +106,11 @@ def report_estimator(
         signature=_complete(signature, golden, model, primary_output),
     )
     return report_model(facts, golden, predict, splits, workspace, path, checks=(_finite_check(golden),))
+
+
+def _as_float32(inputs: NamedArrays) -> NamedArrays:
+    """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
+    return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}
 
 
 def _complete(signature: Signature, golden: Golden, model: Any, primary_output: str | None) -> Signature:
@@ -179,7 +184,7 @@ def cross_validate(folds: int, model: Path, samples: NamedArrays, labels: Array)
     from sklearn.model_selection import StratifiedKFold, cross_val_score
 
     estimator = load(model, trusted=None)
-    inputs = estimator_inputs(estimator, as_float32(samples))
+    inputs = estimator_inputs(estimator, _as_float32(samples))
     parts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
     try:
         scores = cross_val_score(clone(estimator), inputs, labels, cv=parts, scoring="accuracy", error_score="raise")

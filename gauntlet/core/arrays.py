@@ -102,11 +102,6 @@ def random_values(dtype: np.dtype[np.generic], shape: tuple[int, ...], rng: np.r
     raise ValueError(f"cannot generate random values of type {dtype}; supported: floats, integers and booleans")
 
 
-def as_float32(inputs: NamedArrays) -> NamedArrays:
-    """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
-    return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}
-
-
 def data_table(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return rows as a pandas DataFrame, or as they are where pandas is not installed."""
     try:

@@ -103,17 +103,6 @@ class FrameworkSession:
             raise StageError(f"the model returns {sorted(outputs)}, and returned {missing[0]!r} before")
         return [outputs[name] for name in names]
 
-    def output_specs(self, outputs: NamedArrays, *, whole: bool) -> tuple[TensorSpec, ...]:
-        """Return the specs of the outputs, given for many samples, each of shape (n, ...).
-
-        Their batch is that of the inputs; with `whole`, each sample is a whole input, and there is none.
-        """
-        batch = () if whole else self.inputs[0].shape[:1]
-        return tuple(
-            TensorSpec(name=name, dtype=dtype_name(array), shape=(*batch, *array.shape[1:]))
-            for name, array in outputs.items()
-        )
-
     def _outputs(self, feed: NamedArrays) -> NamedArrays:
         try:
             return self._call(feed)
