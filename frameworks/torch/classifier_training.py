@@ -127,6 +127,7 @@ class TorchTraining(Training, TorchLoopConfig):
 
 
 SUFFIXES = (".pt", ".pth", ".safetensors", ".ckpt")
+"""Of files that may hold weights alone; a TorchScript program may have the first two, too."""
 
 
 def weights_file(weights: str | None) -> Path | None:

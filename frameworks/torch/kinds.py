@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from frameworks.torch.both_exporters import BothTorchExporters
 from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.brought_program import ExportedProgram, ScriptedModule, save_module
-from frameworks.torch.classifier_training import TorchTraining
+from frameworks.torch.classifier_training import SUFFIXES, TorchTraining
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import is_scripted
@@ -44,14 +44,10 @@ class TorchCompiled(_TorchTarget):
         return super().engine_options() | {"compile": True}
 
 
-WEIGHTS = (".pt", ".pth", ".safetensors", ".ckpt")
-"""Suffixes of files that may hold weights alone; a TorchScript program may have the first two, too."""
-
-
 def recognize(source: str) -> None:
     """Refuse a file of weights alone; every other file of PyTorch's is known by its suffix."""
     path = Path(source)
-    if path.suffix.lower() in WEIGHTS and path.is_file() and not is_scripted(path):
+    if path.suffix.lower() in SUFFIXES and path.is_file() and not is_scripted(path):
         raise ConfigError(
             f"{path}: not a TorchScript program, and weights alone need the code of their network. Fix: save the "
             "network with torch.export.save or torch.jit.save, export it to ONNX, or name its code and its weights: "
@@ -66,7 +62,7 @@ TORCH = Framework(
     export=(TorchScript, Dynamo, BothTorchExporters),
     target=(TorchEager, TorchCompiled),
     prune=(Structured, Unstructured),
-    suffixes={".pt2": "exported-program", ".torchscript": "torchscript"} | dict.fromkeys(WEIGHTS, "torchscript"),
+    suffixes={".pt2": "exported-program", ".torchscript": "torchscript"} | dict.fromkeys(SUFFIXES, "torchscript"),
     archives=(".pt2", ".torchscript"),
     modules=dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     recognize=recognize,

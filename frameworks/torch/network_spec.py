@@ -108,6 +108,4 @@ def code_of(spec: Unpruned | ResizedNetwork) -> UserCode | None:
     return base.code if isinstance(base, UserNetwork) else None
 
 
-NetworkSpec = Annotated[
-    NamedArchitecture | DetectorSpec | SegmenterSpec | UserNetwork | ResizedNetwork, Field(discriminator="kind")
-]
+NetworkSpec = Annotated[Unpruned | ResizedNetwork, Field(discriminator="kind")]

@@ -95,10 +95,7 @@ class OnnxModel(Training):
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
         """Return the file's own signature, or what its graph declares, completed by the data's."""
-        try:
-            known = Signature.read(proto)
-        except StageError:  # most models have none
-            known = signature_from_graph(proto)
+        known = Signature.find(proto) or signature_from_graph(proto)
         values, first = len(data.preprocessing.mean if data.preprocessing else ()), known.inputs[0]
         channels = {"NCHW": first.shape[-3:-2], "NHWC": first.shape[-1:]}.get(data.layout, ())
         if (values, *channels) in ((1, 3), (3, 1)):
