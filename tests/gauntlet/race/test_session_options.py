@@ -1,8 +1,10 @@
 """Session options race with the candidates: nonsense is refused, and another one is taken only when it is proven."""
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -178,7 +180,7 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., BenchmarkFacts]:
     return run
 
 
-def test_winner_bears_its_session_when_that_is_the_fastest(race, workspace: Callable[..., Workspace]) -> None:
+def test_winner_bears_its_session_when_that_is_the_fastest(race) -> None:
     unoptimized = {"kind": "ort-cpu", "level": "off"}
     facts = race(
         {"fp32": 40, "candidate": 8}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False
@@ -193,7 +195,7 @@ def test_winner_bears_its_session_when_that_is_the_fastest(race, workspace: Call
     assert chosen.reason.endswith("at batch 1, in the session ort-cpu")
 
 
-def test_reference_wins_when_it_is_fastest_in_another_session(race, workspace: Callable[..., Workspace]) -> None:
+def test_reference_wins_when_it_is_fastest_in_another_session(race) -> None:
     unoptimized = {"kind": "ort-cpu", "level": "off"}
     facts = race({"fp32": 40}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False)
     chosen = choose(SelectConfig(), facts)[0]
@@ -226,12 +228,18 @@ serve(sys.stdin, sys.stdout)
 """A worker whose clock goes by the number of nodes, so that no noise decides."""
 
 
-@pytest.mark.slow
-def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(
-    race, workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let workers have that clock, which no other work on the machine disturbs; the function scales its times."""
+    monkeypatch.setattr("gauntlet.race.machine_load.MAX_SHARED", math.inf)
     monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
     monkeypatch.setattr(OrtTarget, "may_fork", False)
+    return partial(monkeypatch.setenv, "SCALE")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("clock")
+def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(race) -> None:
     settings = {"targets": [{"kind": "ort-cpu", "level": "off"}], "rounds": 12}
     settings |= {"session_variants": [{"level": "off", "arena": False}, {}]}
     models = {"fp32": 60, "a": 40, "b": 20}
@@ -252,11 +260,9 @@ def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(
 
 @pytest.mark.parametrize(("scale", "raced"), [("0.3", {"b"}), ("3", set())])
 def test_one_thread_wins_where_a_call_takes_under_a_millisecond_and_is_not_tried_elsewhere(
-    race, scale: str, raced: set[str], monkeypatch: pytest.MonkeyPatch
+    race, clock: Callable[[str], None], scale: str, raced: set[str]
 ) -> None:
-    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
-    monkeypatch.setattr(OrtTarget, "may_fork", False)
-    monkeypatch.setenv("SCALE", scale)
+    clock(scale)
     facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)  # default sessions: 2.22, 1.05 ms
     assert {r.candidate for r in facts.results if "ort-cpu-1t" in {row.target for row in r.rows}} == raced
     chosen = choose(SelectConfig(), facts)[0]
@@ -266,11 +272,9 @@ def test_one_thread_wins_where_a_call_takes_under_a_millisecond_and_is_not_tried
 
 
 def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_faster(
-    race, monkeypatch: pytest.MonkeyPatch
+    race, clock: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
-    monkeypatch.setattr(OrtTarget, "may_fork", False)
-    monkeypatch.setenv("SCALE", "0.3")
+    clock("0.3")
     monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
     facts = race({"fp32": 60, "larger": 100}, threads=2, rounds=7, early_stopping=False)
     by_target = {row.target: row for row in facts.result("larger").rows}
@@ -278,10 +282,10 @@ def test_witness_is_asked_about_one_thread_where_the_default_session_is_not_fast
     assert by_target["ort-cpu-1t"].witness_speedup is not None
 
 
-def test_disturbed_race_proves_no_session_better_than_the_default_one(race, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gauntlet.runtime.worker.WORKER_COMMAND", (sys.executable, "-c", CLOCK))
-    monkeypatch.setattr(OrtTarget, "may_fork", False)
-    monkeypatch.setenv("SCALE", "0.3")
+def test_disturbed_race_proves_no_session_better_than_the_default_one(
+    race, clock: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock("0.3")
     monkeypatch.setattr("gauntlet.race.machine_load.MachineLoad.is_stolen", True)
     facts = race({"fp32": 60, "b": 2}, threads=2, rounds=7, early_stopping=False)
     chosen = choose(SelectConfig(), facts)[0]
