@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import onnx
 from pydantic import Field
 
 from frameworks.jax import function as jax_function
 from frameworks.jax import network as flax_network
-from frameworks.jax import remainder
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
 from tasks.export.base import Exporter
@@ -27,7 +27,7 @@ class Jax2Onnx(Exporter):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export what is saved in `model` to `path`. Raises StageError when jax2onnx cannot convert it."""
         flax_network.use_cpu()
-        remainder.register()
+        _register_remainder()
         proto = (
             self._function(model, signature) if model.suffix == jax_function.SUFFIX else self._flax(model, signature)
         )
@@ -79,3 +79,26 @@ class Jax2Onnx(Exporter):
             **options,
         )
         return proto
+
+
+def _register_remainder() -> None:
+    """Register `Mod` for `lax.rem`, with the dividend's sign as C's `fmod`; jax2onnx's own has no open batch."""
+    from jax import lax
+    from jax2onnx.plugins.plugin_system import PrimitiveLeafPlugin, import_all_plugins, register_primitive
+
+    import_all_plugins()  # else jax2onnx would register its own later
+
+    @register_primitive(jaxpr_primitive=lax.rem_p.name)
+    class Remainder(PrimitiveLeafPlugin):  # type: ignore[misc]
+        def lower(self, ctx: Any, eqn: Any) -> None:
+            import onnx_ir
+            from jax2onnx.plugins._ir_shapes import _stamp_type_and_shape
+
+            dividend, divisor = eqn.invars
+            first = ctx.get_value_for_var(dividend, name_hint=ctx.fresh_name("dividend"))
+            dtype = np.dtype(dividend.aval.dtype)
+            second = ctx.get_value_for_var(divisor, name_hint=ctx.fresh_name("divisor"), prefer_np_dtype=dtype)
+            result = ctx.builder.Mod(first, second, fmod=1, _outputs=[ctx.fresh_name("remainder")])
+            result.type = onnx_ir.TensorType(first.type.dtype)
+            _stamp_type_and_shape(result, tuple(eqn.outvars[0].aval.shape))
+            ctx.bind_value_for_var(eqn.outvars[0], result)

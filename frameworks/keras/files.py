@@ -47,7 +47,7 @@ def load(path: Path, *, trust: bool = False) -> Any:
     """
     keras = start_tensorflow()
     try:
-        if is_legacy(path):
+        if _contents(path)[0].startswith("2."):
             return load_legacy(path, trust=trust)
         return keras.saving.load_model(path, compile=False, safe_mode=not trust)
     except (ModuleNotFoundError, StageError):
@@ -107,11 +107,6 @@ PURE = re.compile(
     r"|unstack|where|zeros_like)"
 )
 """Functions of TensorFlow that compute and do nothing else; a layer may also name one that writes files."""
-
-
-def is_legacy(path: Path) -> bool:
-    """Return whether a `.keras` or `.h5` file is of Keras 2."""
-    return _contents(path)[0].startswith("2.")
 
 
 def load_legacy(path: Path, *, trust: bool) -> Any:

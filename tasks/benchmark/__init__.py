@@ -16,7 +16,7 @@ from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.race.confidence import CONFIDENCE
 from gauntlet.race.contender import Contender, Entry, Plan
 from gauntlet.race.objective import Objective, deciding_batch
-from gauntlet.race.session_options import SessionVariant, best_session, contender_name
+from gauntlet.race.session_options import best_session, contender_name
 from gauntlet.race.table import CONTROL, RaceTable, run_race
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
 from tasks.benchmark.config import BenchmarkConfig
@@ -112,6 +112,7 @@ def benchmark(
     timings = (_timing(name, best[name], tried[name], table, others) for name in models)
     results = tuple(t.replace(size_bytes=model.size_bytes) for t, model in zip(timings, models.values(), strict=True))
     profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if config.profile else ((), {})
+    raced_targets = {contender.entry.target for contender in table.contenders.values()}
     facts = BenchmarkFacts(
         reference=reference,
         threads=plan.threads,
@@ -122,17 +123,11 @@ def benchmark(
         aa_deviation=table.aa_deviation,
         control=table.control,
         results=results,
-        session_variants=_raced_variants(config, table),
+        session_variants=tuple(each for each in config.described() if each.name in raced_targets),
         other_targets=tuple(others),
         profiles=profiles,
     )
     return Report(facts=facts, checks=_checks(config, facts), artifacts=artifacts)
-
-
-def _raced_variants(config: BenchmarkConfig, table: RaceTable) -> tuple[SessionVariant, ...]:
-    """Return the session variants that met their condition."""
-    raced = {contender.entry.target for contender in table.contenders.values()}
-    return tuple(each for each in config.described() if each.name in raced)
 
 
 def _target_accuracy(

@@ -23,13 +23,12 @@ def web(bundle: "Bundle", target: Path) -> list[str]:
 
 def edge(bundle: "Bundle", target: Path) -> list[str]:
     """Write the model in ONNX Runtime's format with its operator list and examples."""
-    from gauntlet.reporting.text_format import size
+    from gauntlet.reporting.text_format import counted, size
     from wings.devices.edge_files import MODEL_FILE, write_edge_files
 
     operators = write_edge_files(bundle, target)
-    total = size((target / MODEL_FILE).stat().st_size)
-    counted = f"{operators} operator{'s' if operators != 1 else ''}"
-    return [f"{target}: {MODEL_FILE}, {total}, {counted}", f"Try it: python {target / 'example.py'}"]
+    written = f"{size((target / MODEL_FILE).stat().st_size)}, {counted(operators, 'operator')}"
+    return [f"{target}: {MODEL_FILE}, {written}", f"Try it: python {target / 'example.py'}"]
 
 
 def trainable(bundle: "Bundle", target: Path) -> list[str]:

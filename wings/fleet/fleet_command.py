@@ -1,8 +1,9 @@
 """`gauntlet fleet`: every model of a folder runs the pipeline; one table and one page at the end."""
 
 import argparse
-import importlib
 import os
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +35,8 @@ def run_fleet(options: argparse.Namespace) -> int:
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
     end_in_order()
     code = 0
-    with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
+    prepare = partial(import_module, "wings.fleet.fleet_flow")
+    with explain_full_disk(home), prefect_server(home, while_starting=prepare) as api, live(console):
         from wings.fleet.fleet_flow import fleet
 
         try:
@@ -49,10 +51,6 @@ def run_fleet(options: argparse.Namespace) -> int:
         raise RuntimeError("the fleet left no report")
     print_fleet(console, report, record.folder / "fleet.html")
     return code
-
-
-def _prepare() -> None:
-    importlib.import_module("wings.fleet.fleet_flow")
 
 
 def print_fleet(console: Console, report: FleetReport, page: Path) -> None:
