@@ -202,7 +202,7 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     """Print the table, what is not in it and why, and how noisy the machine was."""
     measured = [pair for pair in comparison.pairs if pair.status == "measured"]
     if measured:
-        console.print(_table(comparison, measured, console.width))
+        console.print(_table(measured, console.width))
         rows = [((pair.candidate, pair.target), row) for pair in measured for row in pair.rows]
         console.print(latency_table(rows, ("model", "target"), console.width))
     for pair in comparison.pairs:
@@ -226,7 +226,7 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     console.print(f"{threads}; {noise}; {load}", style=style, highlight=False)
 
 
-def _table(comparison: BenchResult, measured: list[ModelOnTarget], width: int) -> Table:
+def _table(measured: list[ModelOnTarget], width: int) -> Table:
     table = plain_table()
     table.add_column("model and target", no_wrap=True)
     table.add_column("precision", no_wrap=True)

@@ -205,9 +205,7 @@ def test_lambda_layer_is_read_only_with_trust(bring: Bring, tmp_path: Path, name
     bring(KerasModel(model=tmp_path / name), {"input": PICTURES})  # its content is stored by now
 
 
-def test_saved_model_is_read_only_with_trust(
-    bring: Bring, picture_folder: Path, workspace: Callable[..., Workspace]
-) -> None:
+def test_saved_model_is_read_only_with_trust(bring: Bring, picture_folder: Path) -> None:
     other = picture_folder.parent / "other"
     shutil.copytree(picture_folder, other)
     (other / "assets" / "note.txt").write_text("another file")

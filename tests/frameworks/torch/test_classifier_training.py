@@ -107,7 +107,7 @@ def test_train_says_how_far_it_is_when_it_runs(fit: Fit, small: Small, caplog: p
     assert [r.done for r in batches] == list(range(1, 9))  # 193 images by 64 are 4 steps an epoch
 
 
-def test_train_takes_a_torchvision_model_when_it_is_named(fit: Fit, small: Small, digits: Dataset) -> None:
+def test_train_takes_a_torchvision_model_when_it_is_named(fit: Fit, small: Small) -> None:
     report = fit(small(), architecture="shufflenet_v2_x0_5", epochs=1)
     report.raise_if_blocked()
     assert report.facts.architecture == "shufflenet_v2_x0_5"

@@ -162,7 +162,7 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
         assert worker.run(1, 1, 60)["samples_ms"]
 
 
-def test_libraries_are_forgotten_when_the_run_is_over(tmp_path: Path, trained) -> None:
+def test_libraries_are_forgotten_when_the_run_is_over(trained) -> None:
     with with_operator_libraries((LIBRARY,)), with_operator_libraries((LIBRARY,)):  # a second time does no harm
         assert operator_libraries() == (LIBRARY,)
         open_session(trained.path)

@@ -91,7 +91,7 @@ def test_target_is_unavailable_when_its_folder_is_no_environment(tmp_path: Path)
     assert reason == f"env: {tmp_path} has no python (known by name: {', '.join(environments.known())})"
 
 
-def test_target_runs_in_an_environment_that_is_given_by_its_folder(tmp_path: Path) -> None:
+def test_target_runs_in_an_environment_that_is_given_by_its_folder() -> None:
     folder = Path(sys.executable).parents[1].resolve()
     target = OrtCpu(env=str(folder))
     assert target.command()[0] == str(folder / "bin" / Path(sys.executable).name)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,7 +145,7 @@ def test_race_repeats_samples_when_the_batch_is_larger_than_the_data(race: Race)
     assert facts.facts.results[0].rows[0].batch == 16
 
 
-def test_worker_imports_no_training_framework_when_it_serves(tmp_path: Path) -> None:
+def test_worker_imports_no_training_framework_when_it_serves() -> None:
     import subprocess
     import sys
 

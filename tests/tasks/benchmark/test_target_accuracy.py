@@ -85,7 +85,7 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkF
     return run
 
 
-def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, workspace) -> None:
+def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race) -> None:
     report = race(early_stopping=False)
     facts = report.facts
     for result in facts.results:
@@ -101,7 +101,7 @@ def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, wo
     assert next(check for check in report.checks if check.name == "benchmark.absent_targets").passed
 
 
-def test_further_target_decides_nothing_when_it_is_no_deployment_target(race, workspace) -> None:
+def test_further_target_decides_nothing_when_it_is_no_deployment_target(race) -> None:
     facts = race(deploy_targets=[]).facts
     assert {result.target for result in facts.results} == {"ort-cpu-off"}
     chosen = choose(SelectConfig(), facts)[0]

@@ -45,7 +45,7 @@ def test_target_is_known_by_its_name_and_says_how_to_get_its_environment(
     assert "gauntlet targets install web" in (by_name("ort-web-webgpu").unavailable() or "")
 
 
-def test_target_is_unavailable_when_there_is_no_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_is_unavailable_when_there_is_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gauntlet.targets.environments.missing", lambda _: None)
     assert OrtWeb(browser="no-such-browser").unavailable() == "no-such-browser is not on the PATH"
 

@@ -47,7 +47,7 @@ def test_both_bundles_predict_the_same(bundles: tuple[Path, Path], size: tuple[i
     assert scores[0] == pytest.approx(scores[1], abs=0.002 if size != SIZES[0] else 1e-6)  # resized ones are rounded
 
 
-def test_mlflow_loads_it_and_decodes_images(bundles: tuple[Path, Path], tmp_path: Path) -> None:
+def test_mlflow_loads_it_and_decodes_images(bundles: tuple[Path, Path]) -> None:
     import mlflow
     import pandas as pd
 

@@ -235,7 +235,7 @@ SETTINGS = ("preprocess_in_graph=true", "optimize=[]", "quantize=[{kind: static,
 
 
 @pytest.mark.slow
-def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, home: Home, tmp_path: Path) -> None:
+def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, home: Home) -> None:
     report = run(quick_config(*SETTINGS))
     assert report.verdict == "passed", report.reason
     candidate = next(one for one in report.candidates if one.name.endswith("-uint8"))

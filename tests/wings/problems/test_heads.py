@@ -73,7 +73,7 @@ def test_ruined_head_is_refused_by_its_own_gate(broken: str, by: set[str], tmp_p
     assert failed == {f"accuracy.{head}.max_accuracy_drop" for head in by}
 
 
-def test_noise_of_a_head_with_labels_is_limited_as_that_of_a_prediction(tmp_path: Path) -> None:
+def test_noise_of_a_head_with_labels_is_limited_as_that_of_a_prediction() -> None:
     reference, split = golden()
     heads = compare_heads(reference, SIGNATURE, reference.test_outputs, split.heads)
     assert all(output.read for head in heads.values() for output in head.outputs)

@@ -46,7 +46,7 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def golden_cases(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., dict[str, GoldenCase]]:
+def golden_cases(workspace: Callable[..., Workspace]) -> Callable[..., dict[str, GoldenCase]]:
     """Return a function that brings a model with samples, and returns its golden cases but the data's own."""
 
     def bring(model: Path, samples: Mapping[str, np.ndarray], **more: Any) -> dict[str, GoldenCase]:
@@ -150,7 +150,7 @@ def test_further_shape_that_the_model_does_not_take_is_refused(tmp_path: Path) -
 
 
 @pytest.fixture
-def race(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., Report[SizesFacts]]:
+def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[SizesFacts]]:
     """Return a function that races models, the reference first, at lengths of 2 and 256."""
 
     def run(*texts: str, raced: bool = True) -> Report[SizesFacts]:

@@ -210,7 +210,7 @@ def test_slow_takes_both_a_ratio_and_a_wait(session: float, call: float, steady:
         assert found.fixable == (session > call)
 
 
-def test_external_data_is_never_opened_outside(ask: Ask, tmp_path: Path) -> None:
+def test_external_data_is_never_opened_outside(ask: Ask) -> None:
     for place, words in {"../../etc/passwd": "outside", "/etc/passwd": "absolute", "gone.bin": "missing"}.items():
         proto = faulty_models.cnn()
         tensor = proto.graph.initializer[0]
