@@ -26,21 +26,25 @@ def possible(picture: np.ndarray, padding: int, *, flip: bool) -> set[bytes]:
     return {preprocess(crop, HOW).tobytes() for crop in crops}
 
 
-@given(padding=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 99), layout=st.sampled_from(["NCHW", "NHWC"]))
-def test_every_picture_is_one_that_the_usual_recipe_makes(padding: int, flip: bool, seed: int, layout: str) -> None:
+def augmented(augment: Augmentation, seed: int, layout: Layout) -> np.ndarray:
+    """Return what is made of the pictures, as NCHW; the inputs themselves do not change."""
     inputs = INPUTS if layout == "NCHW" else np.ascontiguousarray(INPUTS.transpose(0, 2, 3, 1))
     before = inputs.copy()
-    augment = Augmentation(crop_padding=padding, flip=flip)
     result = augment.apply(inputs, np.random.default_rng(seed), layout=layout, preprocessing=HOW)
     assert (result.shape, result.dtype) == (inputs.shape, np.float32)
     assert np.array_equal(inputs, before)
-    first = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    return result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+
+
+@given(padding=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 99), layout=st.sampled_from(["NCHW", "NHWC"]))
+def test_every_picture_is_one_that_the_usual_recipe_makes(padding: int, flip: bool, seed: int, layout: Layout) -> None:
+    augment = Augmentation(crop_padding=padding, flip=flip)
+    result = augmented(augment, seed, layout)
     assert all(
         row.tobytes() in possible(picture, padding, flip=flip)
-        for row, picture in zip(first[:2], PICTURES[:2], strict=True)
+        for row, picture in zip(result[:2], PICTURES[:2], strict=True)
     )
-    again = augment.apply(inputs, np.random.default_rng(seed), layout=layout, preprocessing=HOW)
-    assert np.array_equal(result, again)
+    assert np.array_equal(augmented(augment, seed, layout), result)
 
 
 def test_all_moves_and_both_sides_occur_when_there_are_enough_pictures() -> None:
@@ -66,12 +70,7 @@ def test_augment_is_refused_when_the_inputs_are_no_pictures(shape: tuple[int, ..
 
 @given(seed=st.integers(0, 99), layout=st.sampled_from(["NCHW", "NHWC"]))
 def test_recolored_picture_is_the_same_with_swapped_or_inverted_colors(seed: int, layout: Layout) -> None:
-    inputs = INPUTS if layout == "NCHW" else np.ascontiguousarray(INPUTS.transpose(0, 2, 3, 1))
-    before, how = inputs.copy(), Augmentation(recolor=True)
-    result = how.apply(inputs, np.random.default_rng(seed), layout=layout, preprocessing=HOW)
-    assert (result.shape, result.dtype) == (inputs.shape, np.float32)
-    assert np.array_equal(inputs, before)
-    images = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    images = augmented(Augmentation(recolor=True), seed, layout)
     made = [recoloring(picture, image) for picture, image in zip(PICTURES, images, strict=True)]
     assert {inverted for _, inverted in made} == {False, True}
     assert len({order for order, _ in made}) > 3
