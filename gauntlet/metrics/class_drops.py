@@ -1,7 +1,7 @@
 """What a candidate is proven to lose in a single class or number, however rare it is and however good the rest."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,12 @@ Share = tuple[Floats, Floats]
 
 
 class ClassDrop(Frozen):
-    """The largest drop of a class's recall or precision, or of a number's R², that is proven.
+    """The largest drop of a class's recall or precision, or of a number's R², or change of the confidence, proven.
 
     Without labels, a class that is predicted less often loses recall, and one that is predicted more often precision.
     """
 
-    part: Literal["class", "number"] = "class"
+    part: Literal["class", "number", "mean"] = "class"
     label: str
     images: int
     changed: str
@@ -40,7 +40,7 @@ class ClassDrop(Frozen):
     @property
     def text(self) -> str:
         """For people, what is lost where."""
-        return f"{self.part} '{self.label}': {self.changed}; at least this drop"
+        return f"{self.part} '{self.label}': {self.changed}; at least this much"
 
 
 def largest_number_drop(before: Array, after: Array, labels: Sequence[str], truth: Array) -> ClassDrop | None:
@@ -60,7 +60,7 @@ def largest_number_drop(before: Array, after: Array, labels: Sequence[str], trut
     lost: Floats = (last - first) / variance
     drops: Floats = lost.mean(axis=0)
     spread: Floats = (lost - drops * deviations / variance).std(axis=0)
-    lows = drops - np.hypot(float(ndtri(1 - RISK / len(varying))) * spread / np.sqrt(count), added_half_width(count))
+    lows = drops - _half_width(spread, count, RISK / len(varying))
     worst = int(np.argmax(lows))
     earlier, now = (float(1 - errors[:, worst].mean() / variance[worst]) for errors in (first, last))
     changed, label = f"R² {earlier:.3f} before, {now:.3f} now", label_of(labels, int(varying[worst]))
@@ -84,6 +84,24 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
         drops.append(_drop(name, "{} of {} samples lost, {} gained", left & own, joined & own, shown, risk))
         drops.append(_drop(name, "{} of {} predictions new, {} gone", joined & other, left & other, now, risk))
     return largest(drops)
+
+
+def confidence_change(before: Floats, after: Floats) -> ClassDrop:
+    """Compare how certain two models are, by their probabilities of each class, shape (n, classes).
+
+    That is the probability of the most probable one of exclusive classes, and the mean of the more probable answer of
+    classes that are not. Who acts only on what is certain loses by either direction. The lower bound is that of a mean.
+    """
+    exclusive = before.shape[1] > 1 and np.allclose(before.sum(axis=1), 1, atol=0.01)
+    first, last = (p.max(axis=1) if exclusive else np.maximum(p, 1 - p).mean(axis=1) for p in (before, after))
+    change, changed = last - first, f"{first.mean():.3f} before, {last.mean():.3f} now, {len(first)} samples"
+    low = abs(change.mean()) - _half_width(change.std(), len(first), RISK)
+    return ClassDrop(part="mean", label="confidence", images=len(first), changed=changed, drop_low=float(low))
+
+
+def _half_width(spread: Any, count: int, risk: float) -> Any:
+    """Return the half width of the interval of means of `count` values, one of which more may be lost, and gained."""
+    return np.hypot(float(ndtri(1 - risk)) * spread / np.sqrt(count), added_half_width(count))
 
 
 def unusual(values: Array) -> npt.NDArray[np.bool_]:

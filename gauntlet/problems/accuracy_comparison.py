@@ -46,8 +46,8 @@ class AccuracyLimits(Frozen):
         0.1,
         ge=0,
         le=1,
-        description="recall or precision that a class is proven to lose, or R² that a number is; without labels, which "
-        "share of a class's predictions is proven to be gone or new",
+        description="recall or precision that a class is proven to lose, R² that a number is, and by how much the mean "
+        "confidence is to change; without labels, which share of a class's predictions is proven to be gone or new",
     )
     max_ranking_drop: float = Field(
         0.01,
@@ -162,11 +162,12 @@ def compare_accuracy(
     signature = signature.replace(primary_output=signature.primary_output or next(iter(expected)))
     problem = problem_of(signature, labels)
     before, after = (problem.predictions_of(dict(arrays)) for arrays in (expected, actual))
-    facts: dict[str, Any] = {"metric": problem.metric or "accuracy"}
+    facts, drops = dict[str, Any](metric=problem.metric or "accuracy"), list[ClassDrop | None]()
     if before is not None and after is not None:
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
         scores, truth = expected[problem.primary_output], labels if facts.get("labels_fit") else None
         facts["ranking"] = problem.lost_ranking(scores, actual[problem.primary_output], truth)
+        drops += [facts["largest_class_drop"], problem.confidence_change(scores, actual[problem.primary_output])]
     predicted = problem.outputs_read if before is not None and after is not None else ()
     fed = reference.sequence is None or len(reference.sequence.positions) > 1
     read = {*predicted, *(output for _, output in signature.states if fed)}  # the model itself reads a state
@@ -176,8 +177,8 @@ def compare_accuracy(
         if name not in signature.sets
     )
     codes = [n for n, array in expected.items() if array.dtype.kind != "f" and n not in (*predicted, *signature.sets)]
-    drops = [largest_value_drop(n, expected[n], actual[n]) for n in codes if expected[n].shape == actual[n].shape]
-    facts["largest_class_drop"] = largest([facts.get("largest_class_drop"), *drops])
+    drops += [largest_value_drop(n, expected[n], actual[n]) for n in codes if expected[n].shape == actual[n].shape]
+    facts["largest_class_drop"] = largest(drops)
     return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
 
 

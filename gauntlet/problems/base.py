@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop
+from gauntlet.metrics.class_drops import ClassDrop, confidence_change, largest_change, largest_counted_drop
 from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.metrics.paired_accuracy import PairedChange
@@ -215,18 +215,25 @@ class Problem(ABC):
         Without the truth, the reference's own probabilities stand for it. Of very many scores, an evenly spaced part of
         the samples is ranked.
         """
-        if expected.dtype.kind != "f" or not all(np.isfinite(output).all() for output in (expected, actual)):
-            return None
-        step = 1 + expected.size // CHUNK_VALUES
-        before, after = (self.class_probabilities(output[::step]) for output in (expected, actual))
+        before, after = self._class_probabilities_of_both(expected, actual)
         if before is None or after is None:
             return None
         if truth is not None:
-            return ranking_drop(before, after, self.membership(truth[::step], before.shape[1]))
+            return ranking_drop(before, after, self.membership(truth[:: _step(expected)], before.shape[1]))
         if (change := ranking_drop(before, after, before)) is None:
             return None
         lost = {name: LOST_SHARE * getattr(change, name) for name in ("drop", "low", "high")}
         return change.replace(**lost, after=change.before - lost["drop"])
+
+    def confidence_change(self, expected: Array, actual: Array) -> ClassDrop | None:
+        """Return by how much a candidate is more or less certain; None where `lost_ranking` knows nothing."""
+        before, after = self._class_probabilities_of_both(expected, actual)
+        return None if before is None or after is None else confidence_change(before, after)
+
+    def _class_probabilities_of_both(self, *outputs: Array) -> list[Floats | None]:
+        if outputs[0].dtype.kind != "f" or not all(np.isfinite(output).all() for output in outputs):
+            return [None, None]
+        return [self.class_probabilities(output[:: _step(outputs[0])]) for output in outputs]
 
     def class_probabilities(self, output: Array) -> Floats | None:
         """Return the probability of each class, of two classes that of the second, shape (n, classes); None without."""
@@ -243,6 +250,11 @@ class Problem(ABC):
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""
         return None
+
+
+def _step(output: Array) -> int:
+    """Return which part of the samples is judged: every one, or every second, third ... of very large outputs."""
+    return 1 + output.size // CHUNK_VALUES
 
 
 def beliefs(scores: Array, axis: int) -> Floats | None:

@@ -21,7 +21,8 @@ class ClassMatches:
     """The detections of one class in all images, best score first, and how many objects of it each image has.
 
     `correct` and `ignored` tell for each IoU threshold whether a detection is matched with an object, or with one that
-    does not count; both have shape (thresholds, detections).
+    does not count; both have shape (thresholds, detections). `score_changes` has what the score of a detection is above
+    the sixth value of the object that it is matched with at the loosest threshold, NaN without one.
     """
 
     number: int
@@ -29,6 +30,7 @@ class ClassMatches:
     correct: npt.NDArray[np.bool_]
     ignored: npt.NDArray[np.bool_]
     objects: Floats
+    score_changes: Floats
 
     def at_loosest(self) -> Self:
         """Return the matches at the first IoU threshold, 0.5, alone."""
@@ -52,15 +54,16 @@ def _rows_by_image(array: Array) -> list[Floats]:
 
 
 def _match_class(number: int, detections: Sequence[Floats], truths: Sequence[Floats]) -> ClassMatches:
-    scores, images, correct, ignored, objects = [np.zeros(0)], [np.zeros(0, np.int64)], [], [], []
+    scores, images, correct, ignored, objects, changes = [np.zeros(0)], [np.zeros(0, np.int64)], [], [], [], []
     for image, (boxes, truth) in enumerate(zip(detections, truths, strict=True)):
         mine, own = boxes[boxes[:, 4] == number], truth[truth[:, 4] == number]
         mine = mine[np.argsort(-mine[:, 5], kind="stable")][:MAX_DETECTIONS]
-        hits, skipped = _match_image(mine, own)
+        hits, skipped, weights = _match_image(mine, own)
         scores.append(mine[:, 5])
         images.append(np.full(len(mine), image))
         correct.append(hits)
         ignored.append(skipped)
+        changes.append(mine[:, 5] - weights)
         objects.append(float((own[:, 5] > 0).sum()))
     order = np.argsort(-np.concatenate(scores), kind="stable")
     return ClassMatches(
@@ -69,12 +72,13 @@ def _match_class(number: int, detections: Sequence[Floats], truths: Sequence[Flo
         np.concatenate(correct, axis=1)[:, order],
         np.concatenate(ignored, axis=1)[:, order],
         np.array(objects),
+        np.concatenate(changes)[order],
     )
 
 
-def _match_image(boxes: Floats, truth: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return for each threshold and box whether it is correct, and whether it is ignored."""
-    counts = truth[:, 5] > 0
+def _match_image(boxes: Floats, truth: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
+    """Return by threshold and box whether it is correct and whether it is ignored, and its object's sixth value."""
+    counts, matched = truth[:, 5] > 0, np.full(len(boxes), np.nan)
     overlaps = _overlaps(boxes, truth[counts])
     # Of an object that does not count, a part is enough: its box may be that of a crowd.
     parts = _intersections(boxes, truth[~counts]) / np.maximum(_areas(boxes), 1e-300)[:, None]
@@ -86,8 +90,10 @@ def _match_image(boxes: Floats, truth: Floats) -> tuple[npt.NDArray[np.bool_], n
         best = possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)  # of equal ones the last, as in COCO's tool
         correct[:, index] = possible[rows, best] >= IOU_THRESHOLDS
         free[rows, best] &= ~correct[:, index]
+        if correct[0, index]:
+            matched[index] = truth[counts][best[0], 5]
     ignored = parts.max(axis=1, initial=-1)[None] >= IOU_THRESHOLDS[:, None]
-    return correct, ignored & ~correct
+    return correct, ignored & ~correct, matched
 
 
 def _overlaps(boxes: Floats, other: Floats) -> Floats:

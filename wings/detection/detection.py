@@ -25,6 +25,8 @@ LABEL_SIZE = 15
 """Pixels; of the text at a drawn box."""
 BOX_ERROR = 0.5
 """What a detector typically lacks of a perfect mAP: the best on COCO have about 0.5."""
+MAX_SCORE_CHANGE = 0.25
+"""Of a detection that is kept: what was certain and is doubtful now is lost to whoever shows the certain ones alone."""
 LARGEST_SIZE = (1 << 16, 1 << 16)
 """Of an input whose size is open: boxes in pixels are not cut at its edges."""
 
@@ -196,7 +198,7 @@ class Detection(Problem):
         return drop
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
-        """Return for which samples both show the same objects, each with an IoU of at least 0.5."""
+        """Return for which samples both show the same objects, by the counts of `differences`."""
         kept, total, now = self._kept(before, after)
         return np.asarray((total == now) & (kept == total))
 
@@ -210,12 +212,15 @@ class Detection(Problem):
         return "" if (self.as_truth(before)[:, :, 4] >= 0).any() else "nothing is detected"
 
     def _kept(self, before: Array, after: Array) -> tuple[Floats, Floats, Floats]:
-        """Return for each sample how many shown detections both have at an IoU of 0.5, and how many each has."""
-        first, second = self.as_truth(before), self.as_truth(after)
+        """Return for each sample how many shown detections both have, and how many each has.
+
+        Both have one at an IoU of at least 0.5 whose scores differ by at most `MAX_SCORE_CHANGE`.
+        """
+        first, second = self._without_hidden(before), self._without_hidden(after)
         total, now = ((rows[:, :, 4] >= 0).sum(axis=1).astype(np.float64) for rows in (first, second))
         kept = np.zeros(len(first))
         for matches in match_detections(second, first):
-            kept += np.bincount(matches.images, matches.correct[0], len(first))
+            kept += np.bincount(matches.images, abs(matches.score_changes) <= MAX_SCORE_CHANGE, len(first))
         return kept, total, now
 
     def as_truth(self, predictions: Array) -> npt.NDArray[np.float32]:
