@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.facts import Facts, Section
 from gauntlet.core.kinds import required
 from gauntlet.core.report import Report
@@ -62,10 +63,16 @@ def data(
 
     With `trained`, a model learns from the splits, and an image in two of them is an error. `files` are the user's
     files, given to make them part of the cache key. `extra` are files of further samples.
+
+    Raises:
+        ConfigError: when the data cannot be read or split.
     """
-    dataset = config.load()
-    if extra:
-        dataset = required("extra", "samples", "extra_samples")(dataset, extra)
+    try:
+        dataset = config.load()
+        if extra:
+            dataset = required("extra", "samples", "extra_samples")(dataset, extra)
+    except StageError as error:
+        raise ConfigError(f"data: {error}") from error
     splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,

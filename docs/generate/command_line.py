@@ -13,7 +13,7 @@ INTRODUCTION = """\
 In a checkout, write `.venv/bin/gauntlet COMMAND`. `gauntlet COMMAND --help` prints the same as this
 page. `GAUNTLET_HOME` names the folder of all runs, by default `.gauntlet` in the current folder.
 Arguments without brackets or dashes are required. Defaults are in parentheses. Other exit codes are
-2 for an invalid configuration or arguments, 130 if interrupted, 143 if terminated.
+2 for an invalid configuration, arguments or data, 130 if interrupted, 143 if terminated.
 """
 EXAMPLE = "example: "
 

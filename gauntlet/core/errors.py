@@ -23,7 +23,7 @@ class PipelineError(Exception):
 
 
 class ConfigError(PipelineError):
-    """Invalid configuration or arguments; the message names file, key, value and what is allowed."""
+    """Invalid configuration, arguments or data; the message names file, key, value and what is allowed."""
 
     exit_code = 2
 

@@ -140,12 +140,14 @@ def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: 
 
 
 @pytest.mark.slow
-def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
+def test_data_that_cannot_be_read_end_with_exit_code_2_and_a_report(folder: Path) -> None:
     data = "data={kind: arrays, path: nowhere, labels: [a, b]}"
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, data))
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "Traceback" not in done.stdout + done.stderr
+    assert "data: " in done.stdout + done.stderr
     assert "nowhere: not an .npz file" in done.stdout
+    assert json.loads(called(folder, "show", "--json").stdout)["stopped_at"] == "data"
 
 
 def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> None:
