@@ -27,8 +27,9 @@ class ValuesPrediction(Prediction):
     values: dict[str, Number]
 
     def lines(self) -> list[str]:
-        """Return the parts of the prediction."""
-        return [f"{name} {value:.4g}" for name, value in self.values.items()]
+        """Return the parts of the prediction; a single number without a label as it is."""
+        alone = list(self.values) == ["0"]
+        return [f"{value:.4g}" if alone else f"{name} {value:.4g}" for name, value in self.values.items()]
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,11 @@ def init(options: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigError(f"{path}: it exists. Fix: remove it, or choose another file with --out")
     try:
-        keep_samples(inferred.values["data"], home, path.with_suffix(".npz"))
+        samples = keep_samples(inferred.values["data"], home, path.with_suffix(".npz"))
         path.write_text(written(inferred.values), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out {path}: {error.strerror}. Fix: choose another file") from error
-    print(f"Written: {path}. Run it: gauntlet run {shlex.quote(str(path))}")  # noqa: T201
+    print(f"Written: {path}{samples}. Run it: gauntlet run {shlex.quote(str(path))}")  # noqa: T201
     return 0
 
 
@@ -79,10 +79,15 @@ def setting(goal: str) -> str:
     return f"accuracy.max_accuracy_drop={share}"
 
 
-def keep_samples(data: dict[str, Any], home: Home, target: Path) -> None:
-    """Copy samples that were converted beside the preset: those in the home's store may be removed by `clean`."""
+def keep_samples(data: dict[str, Any], home: Home, target: Path) -> str:
+    """Copy samples that were converted beside the preset, and return that for people, empty where nothing is copied.
+
+    Those in the home's store may be removed by `clean`.
+    """
     path = Path(data.get("path", "."))
-    if path.is_relative_to(home.store.root.resolve()):
-        with target.open("xb") as file:
-            file.write(path.read_bytes())
-        data["path"] = str(target.resolve())
+    if not path.is_relative_to(home.store.root.resolve()):
+        return ""
+    with target.open("xb") as file:
+        file.write(path.read_bytes())
+    data["path"] = str(target.resolve())
+    return f", with its samples in {target}"

@@ -9,6 +9,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, Task, TensorSpec
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.output_noise import usual_samples
+from gauntlet.problems import problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
 
@@ -269,3 +270,10 @@ def test_values_without_a_heavy_tail_are_judged_as_a_whole() -> None:
     assert usual_samples(np.zeros((0, 1))) is None
     kept = usual_samples(prices())
     assert kept is not None and 0.94 < kept.mean() < 1
+
+
+def test_single_number_without_a_label_is_shown_as_it_is() -> None:
+    signature, outputs = CLASSES.replace(task="regression", primary_output="y"), {"y": np.array([[0.744], [2]])}
+    shown = {name: [*problem_of(signature.replace(labels=name)).decode(outputs)] for name in ((), ("price",))}
+    assert [prediction.lines() for prediction in shown[()]] == [["0.744"], ["2"]]
+    assert shown["price",][0].lines() == ["price 0.744"]

@@ -68,6 +68,7 @@ def test_largest_drop_is_a_goal_and_samples_of_a_table_are_kept_beside_the_prese
     np.save(folder / "samples.npy", np.ones((20, 4), np.float32))
     done = called(folder, "init", "model.onnx", "--data", "samples.npy", "--goal", "0.02", "--out", "own.yaml")
     assert done.returncode == 0, done.stderr
+    assert "Written: own.yaml, with its samples in own.npz. Run it: " in done.stdout
     config = load(str(folder / "own.yaml"))
     assert config.accuracy.max_accuracy_drop == 0.02
     assert config.data.model_dump()["path"] == folder / "own.npz"
