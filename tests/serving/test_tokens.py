@@ -59,8 +59,9 @@ def test_token_does_what_its_rights_say_and_nothing_else(tmp_path: Path, name: s
 def test_client_cannot_unload_a_model_and_an_operator_leaves_the_server_not_ready(tmp_path: Path, bundle: Path) -> None:
     unload = ROUTES["operate"][1]
     with serving(tmp_path, bundle, "--token-file", token_file(tmp_path / "tokens")) as server:
-        refused = server.post(unload, "{}", authorization=f"Bearer {TOKENS['infer']}")
-        assert (refused.status, "needs operate" in refused.error) == (403, True)
+        for path in (unload, f"{unload}%0A"):  # a route's pattern takes a line feed at its end
+            refused = server.post(path, "{}", authorization=f"Bearer {TOKENS['infer']}")
+            assert (refused.status, "needs operate" in refused.error) == (403, True)
         assert server.request("HEAD", "/v2/health/ready").status == 200
         assert server.post(unload, "{}", authorization=f"Bearer {TOKENS['operate']}").status == 200
         assert (server.get("/v2/health/ready").status, server.get("/v2/health/live").status) == (503, 200)
