@@ -39,7 +39,7 @@ class JoinedWrites:
 MAX_HEAD_BYTES = 65_536
 """Of a request's line and headers, or of what follows a body: to parse a header takes the square of its size."""
 HEAD_TIMEOUT_S = 10.0
-"""From a connection, or the first byte of a further request, to the end of its headers."""
+"""From a connection, or the first byte behind a response, to the end of a request's headers."""
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -70,13 +70,9 @@ class JoiningProtocol(HttpToolsProtocol):
                 self.transport.write(TOO_LONG)
                 self.transport.close()
             return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        """Begin a request."""
-        super().on_message_begin()
-        if self._head_timer is None:
+        if self.cycle and self.cycle.response_complete and self._head_timer is None:  # uvicorn waits no longer for one
             self._await_head()
+        super().data_received(data)
 
     def on_headers_complete(self) -> None:
         """Begin the body of a request."""

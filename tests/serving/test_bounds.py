@@ -151,8 +151,8 @@ def test_bodies_of_requests_in_progress_are_bounded_together() -> None:
     assert held.held_bytes == 0
 
 
-async def hello(_: Scope, receive: Receive, send: Send) -> None:
-    while (await receive()).get("more_body"):
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    while scope["method"] != "PUT" and (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"hi"})
@@ -186,6 +186,15 @@ def test_connection_without_a_whole_head_is_ended(port: int, start: bytes) -> No
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(start)
         assert received(connection) == b""
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"x"], ids=["line", "rest of a body"])
+def test_connection_is_ended_on_which_little_follows_a_response(port: int, more: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (9 if more == b"x" else 0))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(more)
+        assert received(connection) in (b"", b"hi")
 
 
 @pytest.mark.parametrize(
