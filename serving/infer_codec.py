@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from serving.protocol import InferRequest, RequestInput
 MAX_JSON_BYTES = 16_000_000
 JSON_FRAME_BYTES, MAX_VALUE_BYTES = 65_536, 32
 """What a request has besides its values, and a value with its separator."""
+JSON_PART_VALUES, MAX_JSON_VALUES = 4096, 1 << 24
+"""Of outputs: those that are written at once, and those of a response."""
 UNSUPPORTED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "classification")
 
 
@@ -65,8 +68,12 @@ def require_json_fits(body: bytes, json_length: str | None, signature: Signature
 
 
 def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body of the response and its headers."""
-    entries: list[dict[str, Any]] = []
+    """Return the body of the response and its headers; `TooLarge` where JSON would have too many values."""
+    if (values := json_values(call, outputs)) > MAX_JSON_VALUES:
+        raise TooLarge(
+            f"{values} values of outputs; at most {MAX_JSON_VALUES} come as JSON. Fix: ask for binary outputs"
+        )
+    entries: list[bytes] = []
     tensors: list[bytes] = []
     for output, binary in call.outputs.items():
         array = outputs[output]
@@ -74,16 +81,29 @@ def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: s
         if binary:
             tensors.append(to_bytes(array))
             entry["parameters"] = {"binary_data_size": len(tensors[-1])}
+            entries.append(to_json(entry))
         else:
-            entry["data"] = array.ravel().tolist()
-        entries.append(entry)
+            entries.append(to_json(entry)[:-1] + b',"data":[' + b",".join(_json_parts(array)) + b"]}")
     head: dict[str, Any] = {"model_name": name, "model_version": version}
     if call.id is not None:
         head["id"] = call.id
-    text = to_json({**head, "outputs": entries}, inf_nan_mode="strings")  # JSON has no NaN
+    text = to_json(head)[:-1] + b',"outputs":[' + b",".join(entries) + b"]}"
     if not tensors:
         return text, {"content-type": "application/json"}
     return b"".join([text, *tensors]), {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
+
+
+def json_values(call: InferCall, outputs: NamedArrays) -> int:
+    """Return how many values of outputs are to come as JSON."""
+    return sum(outputs[output].size for output, binary in call.outputs.items() if not binary)
+
+
+def _json_parts(array: Array) -> Iterator[bytes]:
+    """Yield the values in parts: Python's numbers take many times their memory, and no other thread runs meanwhile."""
+    flat = array.reshape(-1)
+    for start in range(0, len(flat), JSON_PART_VALUES):
+        part = flat[start : start + JSON_PART_VALUES].tolist()
+        yield to_json(part, inf_nan_mode="strings")[1:-1]  # JSON has no NaN
 
 
 def first_error(error: ValidationError) -> str:
@@ -166,8 +186,8 @@ def _deadline_s(request: InferRequest) -> float | None:
     timeout = request.parameters.get("timeout")
     if timeout is None or timeout == 0:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
-        raise InvalidRequest(f"parameter 'timeout': {timeout!r} is not a number of microseconds")
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or not 0 <= timeout < 2**63:
+        raise InvalidRequest(f"parameter 'timeout': {str(timeout)[:80]} is not a number of microseconds")
     return timeout / 1e6
 
 
@@ -184,16 +204,20 @@ def _refuse_unsupported(owner: str, parameters: Mapping[str, object]) -> None:
 NUMPY_TYPES = {datatype: np.dtype(object if name == "str" else name) for name, datatype in DATATYPES.items()}
 JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
 """Kind of an input's type -> types of acceptable JSON values."""
-MAX_CHARACTERS = 1 << 24
+MAX_CHARACTERS, MAX_STRINGS = 1 << 24, 1 << 18
+"""Of a tensor."""
 
 
 def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
     """Return the array of a binary tensor without a copy where it is aligned; `InvalidRequest` if the size differs."""
     count = math.prod(shape)
     if datatype == "BYTES":
-        strings = list(_strings(name, data))
+        if count > MAX_STRINGS:
+            raise InvalidRequest(f"input '{name}': {count} strings; at most {MAX_STRINGS} are allowed")
+        strings = list(islice(_strings(name, data), count + 1))
         if len(strings) != count:
-            raise InvalidRequest(f"input '{name}': {len(strings)} strings for shape {list(shape)}")
+            known = "fewer" if len(strings) < count else "more"
+            raise InvalidRequest(f"input '{name}': {known} strings than shape {list(shape)} has")
         return _string_array(name, strings, shape)
     kind = NUMPY_TYPES[datatype]
     if len(data) != count * kind.itemsize:

@@ -71,6 +71,11 @@ def wrong_binary_size(rng: random.Random) -> Sent:
     return PATH, text + body[place:], {**headers, "inference-header-content-length": str(len(text))}
 
 
+def broken_timeout(rng: random.Random) -> Sent:
+    timeout = rng.choice((-1, True, "1", 1.5, 2**63, 10**400))
+    return PATH, json.dumps(json_request(IMAGE, parameters={"timeout": timeout})).encode(), {}
+
+
 def too_large(rng: random.Random) -> Sent:
     rows = rng.choice((65, 100, 2000))
     body, headers = binary_request({"image": np.zeros((rows, 1, SIZE, SIZE), np.float32)})
@@ -115,6 +120,6 @@ def bad_repository_request(rng: random.Random) -> Sent:
 
 
 KINDS: list[Callable[[random.Random], Sent]] = [
-    broken_field, broken_shape, broken_value, truncated, noise, wrong_length_header, wrong_binary_size, too_large,
-    other_extension, compressed, deep, bad_image, bad_form, bad_repository_request,
+    broken_field, broken_shape, broken_value, truncated, noise, wrong_length_header, wrong_binary_size, broken_timeout,
+    too_large, other_extension, compressed, deep, bad_image, bad_form, bad_repository_request,
 ]  # fmt: skip

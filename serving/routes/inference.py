@@ -1,11 +1,12 @@
 """`infer` of the protocol, and `predict` for people: images in, labelled predictions out."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic_core import to_json
@@ -20,7 +21,7 @@ from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES, refusal_response
 from serving.image_decoders import PROCESSES, decoders
-from serving.infer_codec import InferCall, decode_request, encode_response, require_json_fits
+from serving.infer_codec import InferCall, decode_request, encode_response, json_values, require_json_fits
 from serving.open_inference import JSON_LENGTH_HEADER
 from serving.protocol import ErrorResponse, InferRequest, InferResponse, PredictResponse
 from serving.repository import repository_of
@@ -28,8 +29,9 @@ from serving.request_log.writer import RequestLog
 from serving.served_model import ServedModel
 from serving.settings import Limits
 
-LARGE_JSON_BYTES = 1 << 16
-"""Larger bodies are parsed in a thread, so that other requests are answered meanwhile."""
+LARGE_JSON_BYTES, LARGE_OUTPUT_VALUES = 1 << 16, 1 << 13
+"""Larger JSON and texts are read, and more outputs written, in a thread: other requests are answered meanwhile."""
+Value = TypeVar("Value")
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorResponse, "description": "invalid request"},
     404: {"model": ErrorResponse, "description": "unknown model or version"},
@@ -75,7 +77,8 @@ async def _infer(request: Request, name: str, version: str | None = None) -> Res
             rows = _rows(call.inputs, model, max_rows)
             outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
             embedding = outputs.pop(EMBEDDING, None)
-            content, headers = encode_response(call, outputs, model.name, model.version)
+            large = json_values(call, outputs) > LARGE_OUTPUT_VALUES
+            content, headers = await _beside(large, encode_response, call, outputs, model.name, model.version)
         outputs = outputs if model.max_batch else _by_sample(outputs, model.fixed_batch)
         _succeeded(request, model, arrived, rows, call.inputs, outputs, embedding)
         return Response(content, headers=headers)
@@ -103,11 +106,11 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
             parts = parts if model.max_batch else [_by_sample(part, model.fixed_batch) for part in parts]
             inputs, outputs = _joined(calls, padding), _joined(parts, padding)
             embedding = outputs.pop(EMBEDDING, None)
-            predictions = [prediction.model_dump(mode="json") for prediction in model.predictor.decode(outputs, sizes)]
+            predictions = await loop.run_in_executor(decoding, _predictions, model, outputs, sizes)
         _succeeded(request, model, arrived, len(files), inputs, outputs, embedding)
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
-        return Response(to_json({**head, "predictions": predictions}, inf_nan_mode="strings"), headers=JSON)
+        return Response(to_json(head)[:-1] + b',"predictions":[' + predictions + b"]}", headers=JSON)
 
 
 JSON = {"content-type": "application/json"}
@@ -144,11 +147,16 @@ async def _received(request: Request, model: ServedModel, held: AsyncExitStack) 
 
 async def _decoded(body: bytes, json_length: str | None, model: ServedModel, max_rows: int) -> InferCall:
     size = require_json_fits(body, json_length, model.signature, max_rows)
-    if size > LARGE_JSON_BYTES:
-        return await asyncio.get_running_loop().run_in_executor(
-            parsers, decode_request, body, json_length, model.signature
-        )
-    return decode_request(body, json_length, model.signature)
+    if any(spec.dtype == "str" for spec in model.signature.inputs):
+        size = len(body)
+    return await _beside(size > LARGE_JSON_BYTES, decode_request, body, json_length, model.signature)
+
+
+async def _beside(large: bool, work: Callable[..., Value], *args: object) -> Value:
+    """Do work, in a thread where it is large."""
+    if large:
+        return await asyncio.get_running_loop().run_in_executor(parsers, partial(work, *args))
+    return work(*args)
 
 
 def _rows(inputs: NamedArrays, model: ServedModel, most: int) -> int:
@@ -199,6 +207,11 @@ def _image_calls(
     except StageError as error:
         raise InvalidRequest(str(error)) from error
     return calls, padding, [(image.shape[0], image.shape[1]) for image in images]
+
+
+def _predictions(model: ServedModel, outputs: NamedArrays, sizes: list[tuple[int, int]]) -> bytes:
+    """Return predictions as JSON, in a thread: masks and boxes of many images take seconds."""
+    return b",".join(prediction.model_dump_json().encode() for prediction in model.predictor.decode(outputs, sizes))
 
 
 def _by_sample(outputs: NamedArrays, rows: int) -> NamedArrays:

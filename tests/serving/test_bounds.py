@@ -7,26 +7,29 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx_text
 import pytest
 import uvicorn
 from PIL import Image
-from served_bundles import SIZE, brightness_bundle
+from served_bundles import SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, json_request, serving
-from small_images import tiff_of_pages
+from small_images import gray_png, tiff_of_pages
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from gauntlet.core.signature import TensorSpec
+from gauntlet.core.signature import Preprocessing, TensorSpec, signature_from_graph
 from gauntlet.images.decoding import decode_image
 from serving import http_protocol
 from serving.body import HeldBodies, received_body
-from serving.errors import Overloaded
+from serving.errors import InvalidRequest, Overloaded, TooLarge
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
+from serving.infer_codec import InferCall, encode_response, from_bytes
 from serving.routes import inference
 from serving.settings import Limits
 
@@ -110,13 +113,60 @@ def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) 
     assert server.post(INFER, json_request({"image": np.zeros((256, 1, SIZE, SIZE), np.float32)})).status == 200
 
 
-def test_large_json_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    signature = SimpleNamespace(inputs=[TensorSpec(name="x", dtype="float32", shape=("n", 1 << 20))])
+def test_large_json_and_texts_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, here = list[int](), threading.get_ident()
     monkeypatch.setattr(inference, "decode_request", lambda *_: threads.append(threading.get_ident()))
-    for size in (1000, 1_000_000):
-        asyncio.run(inference._decoded(bytes(size), None, SimpleNamespace(signature=signature), 1))
-    assert [thread == here for thread in threads] == [True, False]
+    for size, json_length, dtype in ((1000, None, "float32"), (1_000_000, None, "float32"), (1_000_000, "1000", "str")):
+        signature = SimpleNamespace(inputs=[TensorSpec(name="x", dtype=dtype, shape=("n", 1 << 20))])
+        asyncio.run(inference._decoded(bytes(size), json_length, SimpleNamespace(signature=signature), 1))
+    assert [thread == here for thread in threads] == [True, False, False]
+
+
+def test_texts_and_outputs_in_json_are_bounded() -> None:
+    with pytest.raises(InvalidRequest, match="300000 strings; at most 262144"):
+        from_bytes("x", "BYTES", (300_000,), memoryview(bytes(4 * 300_000)))
+    call, values = InferCall(None, {}, {"y": False}, None), np.zeros((1 << 24) + 1, np.uint8)
+    with pytest.raises(TooLarge, match="at most 16777216 come as JSON"):
+        encode_response(call, {"y": values}, "m", "1")
+    text, _ = encode_response(call, {"y": np.r_[values[:9999], 1, np.nan]}, "m", "1")
+    [output] = json.loads(text)["outputs"]
+    assert (output["shape"], output["data"][9998:]) == ([10_001], [0, 1, "NaN"])
+
+
+@pytest.mark.parametrize("path", ["infer", "predict"])
+def test_server_responds_while_large_outputs_are_written(tmp_path: Path, path: str) -> None:
+    proto = onnx_text.model(
+        f"""masks (float[n, 1, {SIZE}, {SIZE}] image) => (float[n, 3, 512, 512] y)
+        <float[1, 3, 1, 1] w, int64[4] shape> {{
+          mean = GlobalAveragePool(image) classes = Mul(mean, w) y = Expand(classes, shape)
+        }}""",
+        {"w": np.array([-1, 0, 1], np.float32).reshape(1, 3, 1, 1), "shape": np.array([1, 1, 512, 512])},
+    )
+    signature = signature_from_graph(proto).replace(
+        task="segmentation",
+        primary_output="y",
+        labels=("a", "b", "c"),
+        layout="NCHW",
+        preprocessing=Preprocessing(height=SIZE, width=SIZE, scale=1 / 255, mean=(0.0,), std=(1.0,)),
+    )
+    golden = {"image": np.full((2, 1, SIZE, SIZE), 0.5, np.float32)}
+    bundle = write_bundle(tmp_path / "b", proto.SerializeToString(), signature, golden, name="masks")
+    part = b'--x\r\ncontent-disposition: form-data; name="image"; filename="a"\r\n\r\n%s\r\n' % gray_png(255)
+    body = (
+        8 * part + b"--x--" if path == "predict" else json.dumps(json_request({"image": golden["image"].repeat(2, 0)}))
+    )
+    longest = 0.0
+    with serving(tmp_path, bundle, "--deadline-ms", "60000") as server, ThreadPoolExecutor(1) as pool:
+        begin = time.monotonic()
+        asked = pool.submit(
+            server.post, f"/v2/models/masks/{path}", body, content_type="multipart/form-data; boundary=x"
+        )
+        while not asked.done():
+            start = time.monotonic()
+            assert server.get("/v2/health/ready").status == 200
+            longest = max(longest, time.monotonic() - start)
+        assert asked.result().status == 200
+        assert longest < (time.monotonic() - begin) / 3
 
 
 @pytest.mark.parametrize("path", [PREDICT, INFER])
