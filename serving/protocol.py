@@ -128,7 +128,7 @@ class Feedback(Message):
     request_id: StrictStr = Field(
         min_length=1, max_length=128, description="`x-request-id` of the request, or of its response"
     )
-    labels: list[StrictInt | StrictStr] = Field(
+    labels: list[Annotated[StrictInt, Field(le=2**31)] | StrictStr] = Field(
         min_length=1, max_length=4096, description="one for each of its samples: the name of a class, or its index"
     )
 

@@ -1,5 +1,6 @@
 """Labels that become known after their requests, joined by the request id."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request
@@ -45,15 +46,16 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
 
 
 def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[int, ...]:
-    """Return the index of each class; `InvalidRequest` for an unknown one."""
-    names = {label: index for index, label in enumerate(signature.labels)}
+    """Return the index of each class; `InvalidRequest` for an unknown one, and for a name of several."""
+    names, classes = {label: index for index, label in enumerate(signature.labels)}, len(signature.labels)
+    several = {} if len(names) == classes else Counter(signature.labels)
     indices = []
     for label in labels:
         index = names.get(label, -1) if isinstance(label, str) else label
-        if index < 0 or (names and index >= len(names)):
-            known = (
-                f"names are {', '.join([*names][:20])}; indices 0 to {len(names) - 1}" if names else "indices from 0"
-            )
+        if index < 0 or (names and index >= classes):
+            known = f"names are {', '.join([*names][:20])}; indices 0 to {classes - 1}" if names else "indices from 0"
             raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {known}")
+        if isinstance(label, str) and several.get(label, 1) > 1:
+            raise InvalidRequest(f"label {label[:80]!r} is the name of {several[label]} classes. Fix: send the index")
         indices.append(index)
     return tuple(indices)

@@ -20,10 +20,12 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.input_statistics import input_statistics
 from gauntlet.request_log.log_format import log_files
+from serving.errors import InvalidRequest
 from serving.observations import Metrics
 from serving.request_log import writer
 from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from serving.routes.feedback import class_indices
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 pytestmark = pytest.mark.slow
@@ -102,12 +104,20 @@ def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
         ('{"feedback": [{"request_id": "x", "labels": [3]}]}', "indices 0 to 2"),
         ('{"feedback": [{"request_id": "x", "labels": [-1]}]}', "'-1' is no class"),
         ('{"feedback": [{"request_id": "x", "labels": [1.5]}]}', "feedback.0.labels.0"),
+        (f'{{"feedback": [{{"request_id": "x", "labels": [{10**30}]}}]}}', "less than or equal to 2147483648"),
     ],
 )
 def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str) -> None:
     response = server.post(FEEDBACK, body)
     assert response.status == 400
     assert words in response.error
+
+
+def test_classes_of_one_name_are_told_apart_by_their_indices(signature: Signature) -> None:
+    cranes = signature.replace(labels=("crane", "dog", "crane"))
+    assert class_indices([0, "dog", 2], cranes) == (0, 1, 2)
+    with pytest.raises(InvalidRequest, match="'crane' is the name of 2 classes"):
+        class_indices(["crane"], cranes)
 
 
 def test_feedback_is_small(server: ServerProcess) -> None:
