@@ -142,7 +142,7 @@ class Repository:
                 entry.state, entry.reason = "LOADING", ""
             try:
                 model = await asyncio.to_thread(self._open, entry.source, name)
-            except LoadFailed as error:
+            except Exception as error:  # also a fault of ours: a model that is loading for ever is not ready
                 self.metrics.loads.labels(name, "failure").inc()
                 entry.reason = str(error)
                 entry.state = "READY" if entry.model else "UNAVAILABLE"

@@ -88,14 +88,17 @@ class ServedModel:
         """
         try:
             bundle = Bundle.open(path)
+            digest = bundle.digest  # now: the folder may be replaced while it is served
             if damage := next(refusals(bundle), None):
                 raise LoadFailed(f"{path}: {damage}. Fix: make the bundle again, or copy it again")
-            return cls._prove(opened(bundle), name or bundle.contract.name, metrics, limits, embeds)
+            return cls._prove(opened(bundle), digest, name or bundle.contract.name, metrics, limits, embeds)
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
 
     @classmethod
-    def _prove(cls, predictor: Predictor, name: str, metrics: Metrics, limits: Limits, embeds: bool) -> "ServedModel":
+    def _prove(
+        cls, predictor: Predictor, digest: str, name: str, metrics: Metrics, limits: Limits, embeds: bool
+    ) -> "ServedModel":
         """Measure what a call costs, choose the batch, and compare with the golden outputs at that batch."""
         _require_servable(name, predictor.signature)
         _require_preprocessing(predictor, name)
@@ -114,7 +117,8 @@ class ServedModel:
             count = 1 if apart else max_batch
             rows = samples_in_turns(golden.inputs, count)
             cost.calibrate(count, min(time_calls(lambda: predictor.run(rows, count), least=2)[0]) / 1000)
-        digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
+        if predictor.bundle.digest != digest:
+            raise LoadFailed(f"{name}: the bundle was replaced while it was loaded. Fix: load it again")
         version = digest[:VERSION_DIGITS]
         observations = Observations(metrics, name, version)
         call = _batched_call(predictor, max_batch) if joins else _plain_call(predictor)

@@ -15,7 +15,7 @@ class BatchLatency(Frozen):
     """Latency of one call at one batch size, as measured in the confirming race, on the machine of the run."""
 
     batch: int = Field(ge=1)
-    median_ms: Number
+    median_ms: Number = Field(gt=0)
 
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

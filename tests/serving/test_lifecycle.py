@@ -19,7 +19,8 @@ from server_process import ServerProcess, json_request, serving
 
 from flows.servers.local_servers import launch, stop, wait_until_up
 from flows.servers.ports import Port
-from gauntlet.bundle.bundle import MODEL, archive, seal
+from gauntlet.bundle.bundle import CONTRACT, MODEL, Bundle, archive, seal
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.trust import TRUSTED_KEYS
 from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
@@ -92,7 +93,14 @@ def no_bundle(folder: Path) -> str:
     return "no such file or folder"
 
 
-FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
+def no_latency(folder: Path) -> str:
+    contract = (folder / CONTRACT).read_text().replace('"latencies": []', '"latencies": [{"batch": 1, "median_ms": 0}]')
+    (folder / CONTRACT).write_text(contract)
+    seal(folder)
+    return "contract.json cannot be read"
+
+
+FAULTS = [damaged, other_outputs, unreadable_model, no_latency, no_bundle]
 
 
 def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_asked(tmp_path: Path) -> None:
@@ -132,6 +140,31 @@ def test_failed_load_keeps_the_old_version_and_says_why(tmp_path: Path) -> None:
             assert told in entry["reason"]
             assert version(server) == before
         assert server.post("/v2/models/brightness/infer", json_request(ONE)).status == 200
+
+
+@pytest.mark.parametrize("other", ["bundle", "fault"])
+def test_bundle_that_changes_while_it_is_loaded_or_a_fault_of_ours_leaves_all_as_it_was(
+    tmp_path: Path, other: str
+) -> None:
+    one = brightness_bundle(tmp_path / "repository" / "one")
+    brightness_bundle(tmp_path / "repository" / "two")
+
+    def opened(bundle: Bundle) -> Predictor:
+        if bundle.folder == one and other == "fault":
+            raise ZeroDivisionError
+        if bundle.folder == one:
+            replace(one, brightness_bundle(tmp_path / "other", bias=9))
+        return Predictor(bundle)
+
+    async def scenario() -> None:
+        repository = Repository(Metrics(), Limits(), folder=tmp_path / "repository", opened=opened)
+        await repository.load("two")
+        with pytest.raises(ZeroDivisionError if other == "fault" else LoadFailed, match=r"^$|replaced while it was"):
+            await repository.load("one")
+        assert (repository.entries()["one"].state, repository.ready) == ("UNAVAILABLE", True)
+        await repository.close()
+
+    asyncio.run(scenario())
 
 
 def test_unloaded_model_is_not_ready_until_it_is_loaded_again(tmp_path: Path) -> None:
