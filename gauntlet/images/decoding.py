@@ -20,6 +20,8 @@ MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 MAX_PIXELS = 89_478_485
 """Pillow's own limit against decompression bombs."""
+MAX_SIDE = 65_535
+"""Of a JPEG. To resize an image takes the longer the longer its side is, whatever its pixels."""
 
 
 def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8]:
@@ -54,6 +56,8 @@ def pixels_of_image(image: Image.Image, channels: int) -> npt.NDArray[np.uint8]:
 
 
 def _require_still(image: Image.Image, max_pixels: int) -> None:
+    if max(image.size) > MAX_SIDE:
+        raise StageError(f"{image.width}x{image.height} pixels; at most {MAX_SIDE} are allowed on a side")
     if image.width * image.height > max_pixels:
         raise StageError(f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed")
     if image.format == "MPO":  # a phone's JPEG with a second image

@@ -105,6 +105,7 @@ def png_of_16_bits() -> bytes:
         ),
         pytest.param(written(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "TIFF"), "pixel mode F", id="floats"),
         pytest.param(written(Image.new("1", (13000, 13000))), "13000x13000 pixels; at most 89478485 are", id="a bomb"),
+        pytest.param(written(Image.new("1", (65536, 1))), "65536x1 pixels; at most 65535 are allowed on", id="a line"),
         pytest.param(written(Image.new("1", (20000, 20000))), "damaged: Image size", id="a larger bomb"),
     ],
 )
