@@ -25,6 +25,7 @@ from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import required
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.decoding import SUFFIXES
@@ -203,8 +204,13 @@ def _existing(name: str) -> Path | None:
 def _print_json(results: Iterable[Result], kind: str) -> None:
     """Print one JSON object a line, and each at once."""
     for name, value in results:
-        rest = {"error": str(value)} if isinstance(value, StageError) else {"prediction": value.model_dump(mode="json")}
+        rest = {"error": str(value)} if isinstance(value, StageError) else {"prediction": _values(value)}
         print(json.dumps({kind: name, **rest}), flush=True)  # noqa: T201
+
+
+def _values(value: Frozen) -> Any:
+    """Return a value for JSON, which has no NaN: it is a text there."""
+    return json.loads(value.model_dump_json())
 
 
 def _print_table(console: Console, results: Iterable[Result], kind: str) -> None:
@@ -271,7 +277,7 @@ def _drawing(
 
 def _print_frame(frame: PredictedFrame) -> None:
     line = {"frame": frame.index, "time_s": round(frame.seconds, 6), "latency_ms": round(frame.latency_ms, 3)}
-    print(json.dumps(line | {"prediction": frame.prediction.model_dump(mode="json")}), flush=True)  # noqa: T201
+    print(json.dumps(line | {"prediction": _values(frame.prediction)}), flush=True)  # noqa: T201
 
 
 def _line_printer() -> Callable[[PredictedFrame], None]:
@@ -281,4 +287,4 @@ def _line_printer() -> Callable[[PredictedFrame], None]:
 
 def _print_summary(video: VideoPredictions, *, as_json: bool) -> None:
     summary = video.summary()
-    print(json.dumps({"summary": summary.model_dump(mode="json")}) if as_json else summary.text(), flush=True)  # noqa: T201
+    print(json.dumps({"summary": _values(summary)}) if as_json else summary.text(), flush=True)  # noqa: T201
