@@ -253,6 +253,8 @@ def _string_array(name: str, strings: list[str], shape: tuple[int, ...]) -> Arra
     characters = max(map(len, strings), default=0) * len(strings)
     if characters > MAX_CHARACTERS:
         raise InvalidRequest(f"input '{name}': the longest string times their number exceeds {MAX_CHARACTERS}")
+    if any(text.endswith("\0") for text in strings):
+        raise InvalidRequest(f"input '{name}': a text ends with the character NUL, which NumPy would leave out")
     return np.array(strings, np.str_).reshape(shape)
 
 

@@ -29,7 +29,7 @@ from serving.body import HeldBodies, received_body
 from serving.errors import InvalidRequest, Overloaded, TooLarge
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
-from serving.infer_codec import InferCall, encode_response, from_bytes
+from serving.infer_codec import InferCall, encode_response, from_bytes, from_json
 from serving.routes import inference
 from serving.settings import Limits
 
@@ -122,9 +122,11 @@ def test_large_json_and_texts_are_read_beside_the_event_loop(monkeypatch: pytest
     assert [thread == here for thread in threads] == [True, False, False]
 
 
-def test_texts_and_outputs_in_json_are_bounded() -> None:
+def test_texts_that_numpy_would_change_and_too_many_values_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="300000 strings; at most 262144"):
         from_bytes("x", "BYTES", (300_000,), memoryview(bytes(4 * 300_000)))
+    with pytest.raises(InvalidRequest, match="ends with the character NUL"):
+        from_json("x", "BYTES", (2,), ["a", "a\0"])
     call, values = InferCall(None, {}, {"y": False}, None), np.zeros((1 << 24) + 1, np.uint8)
     with pytest.raises(TooLarge, match="at most 16777216 come as JSON"):
         encode_response(call, {"y": values}, "m", "1")
