@@ -61,10 +61,14 @@ async def received_body(request: Request, limits: Limits) -> AsyncIterator[bytes
         TooLarge: above the limit; a declared length is refused before anything is read.
         ReadTimeout: when it does not arrive in time.
         UnsupportedEncoding: when it is compressed, which could hide any size.
+        InvalidRequest: when it asks to change to another protocol.
         ClientGone: when the client closes the connection.
     """
     if request.headers.get("content-encoding", "identity") not in ("identity", ""):
         raise UnsupportedEncoding("compressed requests are not supported; send the body as it is")
+    if "upgrade" in request.headers.get("connection", "").lower():  # uvicorn has lost its body
+        fix = "Fix: ask in HTTP/1.1 alone (in Java: HttpClient.Version.HTTP_1_1)"
+        raise InvalidRequest(f"this server changes to no other protocol than HTTP/1.1. {fix}")
     held: HeldBodies = request.app.state.bodies
     with held.request() as count:
         yield await _read(request, limits, count)

@@ -144,6 +144,12 @@ def test_every_type_comes_back_as_it_was_in_binary(server: ServerProcess) -> Non
     assert response.body[place:] == b"".join(raw.values())
 
 
+def test_client_that_asks_for_another_protocol_is_told_what_to_change(server: ServerProcess) -> None:
+    asked = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}  # as Java's client does, at first
+    response = server.post("/v2/models/brightness/infer", json_request(images(1)), **asked)
+    assert (response.status, "Fix: ask in HTTP/1.1 alone" in response.error) == (400, True)
+
+
 def test_only_asked_outputs_come_each_in_its_own_form(server: ServerProcess) -> None:
     asked = [{"name": "whole_out", "parameters": {"binary_data": True}}, {"name": "byte_out"}]
     response = server.post("/v2/models/every-type/infer", json_request(samples(2), outputs=asked))
