@@ -206,7 +206,7 @@ class Repository:
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         """Yield the bundles in the folder by name, which is that of the folder or the `.zip`."""
-        if self._folder is None:
+        if self._folder is None or not self._folder.is_dir():  # it may be gone since the start
             return
         for path in sorted(self._folder.iterdir()):
             name = path.stem if path.suffix == ".zip" else path.name

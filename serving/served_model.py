@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class ServedModel:
         cls, predictor: Predictor, digest: str, name: str, metrics: Metrics, limits: Limits, embeds: bool
     ) -> "ServedModel":
         """Measure what a call costs, choose the batch, and compare with the golden outputs at that batch."""
-        _require_servable(name, predictor.signature)
+        _require_servable(name, predictor.signature, predictor.session)
         _require_preprocessing(predictor, name)
         golden, joins = predictor.bundle.golden(), _joins(predictor.signature)
         seconds = _seconds_by_rows(predictor, golden.inputs) if joins else _seconds_of_a_call(predictor, golden.inputs)
@@ -150,12 +151,16 @@ def _embedding(predictor: Predictor, samples: NamedArrays, batches: set[int]) ->
         return predictor, str(error)
 
 
-def _require_servable(name: str, signature: Signature) -> None:
+def _require_servable(name: str, signature: Signature, session: Any) -> None:
     if not NAME.fullmatch(name):
         raise LoadFailed(f"{name!r} cannot be in an address; allowed: letters, digits, '.', '_', '-'. Fix: --name NAME")
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in DATATYPES:
             raise LoadFailed(f"{name}: '{spec.name}' is {spec.dtype}; the protocol has {', '.join(DATATYPES)}")
+    inputs, outputs = ({tensor.name for tensor in known} for known in (session.get_inputs(), session.get_outputs()))
+    if inputs != {spec.name for spec in signature.inputs} or not outputs >= {spec.name for spec in signature.outputs}:
+        known = f"this one takes {', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))}"
+        raise LoadFailed(f"{name}: its contract is of another model: {known}")
 
 
 def _require_preprocessing(predictor: Predictor, name: str) -> None:

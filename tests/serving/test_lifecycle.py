@@ -100,7 +100,14 @@ def no_latency(folder: Path) -> str:
     return "contract.json cannot be read"
 
 
-FAULTS = [damaged, other_outputs, unreadable_model, no_latency, no_bundle]
+def other_contract(folder: Path) -> str:
+    contract = (folder / CONTRACT).read_text().replace('"name": "y"', '"name": "z"')
+    (folder / CONTRACT).write_text(contract)
+    seal(folder)
+    return "its contract is of another model"
+
+
+FAULTS = [damaged, other_outputs, unreadable_model, no_latency, other_contract, no_bundle]
 
 
 def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_asked(tmp_path: Path) -> None:
@@ -187,6 +194,9 @@ def test_bundles_of_the_operators_folder_are_loaded_by_name(tmp_path: Path) -> N
         assert [(entry["name"], entry["state"]) for entry in index] == [("one", "UNAVAILABLE"), ("two", "UNAVAILABLE")]
         assert server.post("/v2/models/two/infer", json_request(ONE)).status == 503
         assert server.post("/v2/repository/models/two/load").status == 200
+        assert server.post("/v2/models/two/infer", json_request(ONE)).status == 200
+        shutil.rmtree(folder)
+        assert server.post("/v2/models/three/infer", json_request(ONE)).status == 404
         assert server.post("/v2/models/two/infer", json_request(ONE)).status == 200
 
 
