@@ -21,6 +21,7 @@ JSON_FRAME_BYTES, MAX_VALUE_BYTES = 65_536, 32
 """What a request has besides its values, and a value with its separator."""
 JSON_PART_VALUES, MAX_JSON_VALUES = 4096, 1 << 24
 """Of outputs: those that are written at once, and those of a response."""
+NO_DATA = b'"data":[]'
 UNSUPPORTED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "classification")
 
 
@@ -73,21 +74,27 @@ def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: s
         raise TooLarge(
             f"{values} values of outputs; at most {MAX_JSON_VALUES} come as JSON. Fix: ask for binary outputs"
         )
-    entries: list[bytes] = []
+    entries: list[dict[str, Any]] = []
     tensors: list[bytes] = []
+    in_parts = values > JSON_PART_VALUES
     for output, binary in call.outputs.items():
         array = outputs[output]
         entry: dict[str, Any] = {"name": output, "datatype": datatype_of(array), "shape": list(array.shape)}
         if binary:
             tensors.append(to_bytes(array))
             entry["parameters"] = {"binary_data_size": len(tensors[-1])}
-            entries.append(to_json(entry))
         else:
-            entries.append(to_json(entry)[:-1] + b',"data":[' + b",".join(_json_parts(array)) + b"]}")
+            entry["data"] = [] if in_parts else array.ravel().tolist()
+        entries.append(entry)
     head: dict[str, Any] = {"model_name": name, "model_version": version}
     if call.id is not None:
         head["id"] = call.id
-    text = to_json(head)[:-1] + b',"outputs":[' + b",".join(entries) + b"]}"
+    text = to_json({**head, "outputs": entries}, inf_nan_mode="strings")  # JSON has no NaN
+    if in_parts:
+        first, *others = text.split(NO_DATA)  # in a text of JSON, the marks before and behind the word are escaped
+        arrays = (outputs[output] for output, binary in call.outputs.items() if not binary)
+        pairs = zip(arrays, others, strict=True)
+        text = first + b"".join(NO_DATA[:-1] + b",".join(_json_parts(array)) + b"]" + rest for array, rest in pairs)
     if not tensors:
         return text, {"content-type": "application/json"}
     return b"".join([text, *tensors]), {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
@@ -103,7 +110,7 @@ def _json_parts(array: Array) -> Iterator[bytes]:
     flat = array.reshape(-1)
     for start in range(0, len(flat), JSON_PART_VALUES):
         part = flat[start : start + JSON_PART_VALUES].tolist()
-        yield to_json(part, inf_nan_mode="strings")[1:-1]  # JSON has no NaN
+        yield to_json(part, inf_nan_mode="strings")[1:-1]
 
 
 def first_error(error: ValidationError) -> str:

@@ -130,9 +130,12 @@ def test_texts_that_numpy_would_change_and_too_many_values_are_refused() -> None
     call, values = InferCall(None, {}, {"y": False}, None), np.zeros((1 << 24) + 1, np.uint8)
     with pytest.raises(TooLarge, match="at most 16777216 come as JSON"):
         encode_response(call, {"y": values}, "m", "1")
-    text, _ = encode_response(call, {"y": np.r_[values[:9999], 1, np.nan]}, "m", "1")
-    [output] = json.loads(text)["outputs"]
-    assert (output["shape"], output["data"][9998:]) == ([10_001], [0, 1, "NaN"])
+    several = InferCall('"data":[]', {}, {"y": False, "none": False, "x": False}, None)
+    y = np.r_[values[:9999], 1, np.nan]
+    text, _ = encode_response(several, {"y": y, "none": values[:0], "x": values[:1]}, "m", "1")
+    body = json.loads(text)
+    assert body["outputs"][0]["data"][9998:] == [0, 1, "NaN"]
+    assert [body["id"], *(output["data"] for output in body["outputs"][1:])] == ['"data":[]', [], [0]]
 
 
 @pytest.mark.parametrize("path", ["infer", "predict"])
