@@ -137,9 +137,10 @@ def run_canary(options: argparse.Namespace) -> int:
         return 0
     if not options.log:
         raise ConfigError("--log: name the folder of the request log: gauntlet serve ... --request-log FOLDER")
-    arguments = (Home.find(), options.name, Path(options.log), limits, replay)
+    arguments, may_start = (Home.find(), options.name, Path(options.log), limits, replay), True
     while True:
-        look = advance(*arguments, per_step=options.per_step, why=options.why)
+        look = advance(*arguments, per_step=options.per_step, why=options.why, may_start=may_start)
+        may_start = False  # what another command ends meanwhile stays ended
         _print_look(look)
         if options.every is None or look.has_ended:
             return 1 if look.has_ended and look.promotion is None else 0

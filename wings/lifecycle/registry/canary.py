@@ -47,7 +47,15 @@ class CanaryLook:
 
 
 def advance(
-    home: Home, name: str, log: Path, limits: MonitorLimits, replay: ReplayLimits, *, per_step: int, why: str = ""
+    home: Home,
+    name: str,
+    log: Path,
+    limits: MonitorLimits,
+    replay: ReplayLimits,
+    *,
+    per_step: int,
+    why: str = "",
+    may_start: bool = True,
 ) -> CanaryLook:
     """Start the canary of a model's challenger, or look at it: stop it for proven harm, or let it take its next step.
 
@@ -55,13 +63,15 @@ def advance(
     promoted, as `promote` does with the limits of `replay`. What a kill interrupts, the next look finishes.
 
     Raises:
-        ConfigError: when there is no champion or challenger, or no log.
+        ConfigError: when there is no champion or challenger, or no log; or no canary that `may_start` allows.
         GateFailed: when the promotion is refused, which ends the canary.
         StageError: when the registry cannot be reached, or a file is damaged.
     """
     registry = registry_of(home, checked_name(name))
     with transaction(home, registry) as held:
         steps = running_canary(held.ledger.entries())
+        if not steps and not may_start:
+            raise ConfigError(f"{name}: another command has ended the canary. See: gauntlet history {name}")
         if not steps:
             return CanaryLook(name, _step(held, _challenger(held, why), STEPS[0], why))
         digests = [str(held.state.get(alias)) for alias in ("champion", "challenger")]

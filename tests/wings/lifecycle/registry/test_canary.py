@@ -120,6 +120,17 @@ def test_person_and_any_other_change_end_it(
     assert (registry_of(home, "digits").canary(), running_canary(entries(home))) == (None, [])
 
 
+def test_looks_of_one_command_do_not_start_what_another_has_ended(
+    home: Home, run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    challenged(home, run, 0.0)
+    meanwhile = [lambda: end(home, "digits", "lunch")]
+    monkeypatch.setattr("time.sleep", lambda _: meanwhile.pop()())
+    assert main(["canary", "digits", "--log", str(tmp_path / "log"), "--every", "60"]) == 2
+    assert "another command has ended the canary" in capsys.readouterr().err
+    assert steps(home) == [0.01, 0]
+
+
 @pytest.mark.parametrize("moment", ["point", "set_canary"])
 def test_killed_step_is_finished_by_the_next_command(home: Home, run: MakeRun, tmp_path: Path, moment: str) -> None:
     challenged(home, run, 0.0)
