@@ -126,6 +126,14 @@ def test_challenger_without_a_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize("labeled", [True, False])
+def test_challenger_whose_scores_are_nan_for_the_first_class_is_refused(labeled: bool) -> None:
+    given = ReplayedProblem.of("classification")
+    first = given.x.argmax(axis=1, keepdims=True) == 0
+    found = compared(given, {"y": np.where(first, np.nan, given.x)}, labeled)
+    assert quality_check(found, labeled).detail.startswith("proven bad")
+
+
+@pytest.mark.parametrize("labeled", [True, False])
 def test_predictions_that_do_not_compare_are_refused(labeled: bool) -> None:
     given = ReplayedProblem.of("regression", 20)
     with pytest.raises(ConfigError, match="the champion predicts 3 values a request, the challenger 2"):
