@@ -24,7 +24,9 @@ def judged_labels(history: MonitorHistory, window_h: float, now: float) -> Monit
     has_label[history.labeled] = True
     pending = np.flatnonzero(~has_label & (requested_at > now - window_s))
     end = int(pending[0]) if len(pending) else len(requested_at)
-    is_late = history.label_times - requested_at[history.labeled] > window_s
+    own = history.times[history.labeled]  # by a clock that may have been behind since, or was ahead
+    since = np.where(own > history.label_times, requested_at[history.labeled], own)
+    is_late = history.label_times - since > window_s
     chosen = np.flatnonzero((history.labeled < end) & ~is_late)
     return replace(
         _with_labels(history, chosen[np.argsort(history.labeled[chosen])]),

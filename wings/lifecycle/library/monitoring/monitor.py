@@ -36,8 +36,9 @@ def monitor(
     """Judge what a bundle's model has been asked and has predicted; return the result and the folder with its files.
 
     The folder, by default one in the log's, keeps the history, so the probability of a false alarm is that of all
-    looks together. With `restart`, the history begins anew with what is logged from now on. With `previous`, the result
-    also says whether the bundle is proven worse than the champion before it, and that has half of the false alarms.
+    looks together. Where it has another version's, the history begins anew, and with `restart`, with what is logged
+    from now on. With `previous`, the result also says whether the bundle is proven worse than the champion before it,
+    and that has half of the false alarms.
 
     Raises:
         ConfigError: when there is no log, or the bundle has no reference.
@@ -58,10 +59,10 @@ def monitor(
     folder = out or log / "monitors" / f"{bundle.contract.name}-{version}"
     with _alone(folder):
         count = len(reference.watched)
-        old = None if restart else MonitorHistory.load(folder / HISTORY)
+        old = None if restart else MonitorHistory.load(folder / HISTORY, version)
         start = MonitorHistory.at_end(count, reader) if restart else MonitorHistory.empty(count)
         history = (old or start).updated(reader, version, signature, finite_outputs(bundle), reference.embedding)
-        history.save(folder / HISTORY)
+        history.save(folder / HISTORY, version)
         history = judged_labels(history, limits.label_window_h, now)
         shared = limits.replace(false_alarms=limits.false_alarms / 2) if previous else limits
         evidence = gather(history, reference, shared)

@@ -99,26 +99,29 @@ class MonitorHistory:
         return replace(cls.empty(features), read=read)
 
     @classmethod
-    def load(cls, path: Path) -> "MonitorHistory | None":
-        """Read what `save` wrote; None where there is nothing; `StageError` when it is damaged."""
+    def load(cls, path: Path, version: str) -> "MonitorHistory | None":
+        """Read what `save` wrote; None where there is nothing of this version; `StageError` when it is damaged."""
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
                 counts = file["counts"].tolist()
-                arrays = {name: file[name] for name in file.files if name != "counts"}
+                if str(file.get("version", version)) != version:  # an older release did not write it
+                    return None
+                arrays = {name: file[name] for name in file.files if name not in ("counts", "version")}
             arrays.setdefault("label_times", np.zeros(len(arrays["labeled"])))  # an older version did not write it
             return cls(**arrays, skipped=counts[0], ignored=counts[1])
         except NPZ_ERRORS as error:  # the latter where another version wrote other arrays
             fix = "remove it, and the monitor begins with what the log still has"
             raise StageError(f"{path}: it cannot be read: {error}. Fix: {fix}") from error
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, version: str) -> None:
         """Write one `.npz` file; a reader sees the old one or the new one."""
         temporary = path.with_name(f".{uuid.uuid4().hex}.npz")
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         try:
-            np.savez(temporary, allow_pickle=False, counts=np.array([self.skipped, self.ignored]), **arrays)
+            arrays |= {"counts": np.array([self.skipped, self.ignored]), "version": np.array(version)}
+            np.savez(temporary, allow_pickle=False, **arrays)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

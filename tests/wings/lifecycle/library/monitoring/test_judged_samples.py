@@ -91,6 +91,12 @@ def test_request_with_a_time_in_the_future_makes_no_label_wait_for_it() -> None:
     assert len(judged_labels(one, 48, 102 * HOUR_S).labeled) == 99
 
 
+def test_request_with_a_time_in_the_past_makes_no_earlier_label_too_late() -> None:
+    times = 500 + np.arange(100.0) - 600 * (np.arange(100) == 90)
+    found = judged_labels(labeled(history(times), np.zeros(100), np.ones(100), 700), 48, 700 * HOUR_S)
+    assert (len(found.labeled), found.late) == (100, 0)
+
+
 @pytest.mark.parametrize(("samples", "error", "increase"), [(50, 0.2, 0.05), (50, 0.3, 0.05), (360, 0.1, 0.01)])
 def test_unchanged_risk_is_seldom_harmful_however_few_samples_the_evaluation_had(
     samples: int, error: float, increase: float
