@@ -151,6 +151,8 @@ def follow(
         try:
             bundle = resolve(home, address)
             on_look()
+            if refused and bundle == known:  # the alias has moved back
+                refused, warned = None, ""
             if bundle in (known, refused):
                 continue
             refused = bundle

@@ -129,6 +129,26 @@ def test_look_that_fails_does_not_count_as_one(home: Home, run, monkeypatch: pyt
     assert looks == [3, 0]
 
 
+def test_refused_version_is_tried_again_when_the_alias_comes_back_to_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, refused = (ResolvedBundle("digits", version, version, tmp_path) for version in "12")
+    stop, named, loaded = threading.Event(), [refused, refused, known, refused], list[str]()
+
+    def asked(*_: object) -> ResolvedBundle:
+        if len(named) == 1:
+            stop.set()
+        return named.pop(0)
+
+    def load(found: ResolvedBundle) -> None:
+        loaded.append(found.version)
+        raise StageError("not here")
+
+    monkeypatch.setattr(bundle_cache, "resolve", asked)
+    follow(home, ALIAS, load, stop, poll_s=0, known=known)
+    assert loaded == ["2", "2"]
+
+
 ALIAS = "models:/digits@challenger"
 
 
