@@ -104,6 +104,7 @@ def harmful(**others: Any) -> MonitorResult:
     """Return a look at 9 samples whose labels prove harm; `others` are other fields."""
     shares = {"reference": 0, "bound": 0.1, "harm_bound": 0.1, "above": 0.2, "below": 1}
     risk = {"labeled": 9, "wrong": 8, "evidence": 2, "threshold": 1, "alarm_at": 7, **shares}
-    look = {"name": "digits", "version": "0123456789ab", "samples": 9, "reference_samples": 9, "verdict": "harmful"}
+    look = {"name": "digits", "version": "0123456789ab", "samples": 9, "reference_samples": 9}
+    look |= {"verdict": "harmful", "predictions": "harmful"}
     look |= {"time": "2026-11-22T12:00:00+00:00", "first": "2026-11-22T10:00:00+00:00", "reason": "", "limits": {}}
     return MonitorResult.model_validate(look | {"features": (), "risk": risk} | others)

@@ -76,7 +76,7 @@ def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefe
     deploy_all(home)
     deployment = client.read_deployment_by_name("retrain/retrain")
     mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
-    emit_alarm(home, "digits", "requests", harmful(verdict="cannot tell"))
+    emit_alarm(home, "digits", "requests", harmful(verdict="cannot tell", predictions="cannot tell"))
     emit_alarm(home, "digits.zip/", "requests", harmful())
     emit_alarm(home, "digits", "requests", harmful(risk=None))  # of latency or failures
     emit_alarm(home, "digits", "requests", harmful())

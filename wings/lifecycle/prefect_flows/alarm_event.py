@@ -2,6 +2,7 @@
 
 import logging
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from prefect.client.orchestration import get_client
@@ -18,6 +19,7 @@ from wings.lifecycle.prefect_flows.retrain_record import RetrainRecords
 log = logging.getLogger("gauntlet")
 
 EVENT = "gauntlet.alarm.harmful"
+SOON = timedelta(minutes=5)
 UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING]
 
 
@@ -44,20 +46,27 @@ def emit_alarm(home: Home, source: str, request_log: str, result: MonitorResult)
 
 
 def _is_under_way(name: str) -> bool:
-    """Tell whether a flow run of the deployment `retrain` for this model has not ended yet."""
+    """Tell whether a flow run of the deployment `retrain` for this model has not ended yet, or begins soon.
+
+    A schedule has runs for days to come.
+    """
+    soon = datetime.now(UTC) + SOON
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
             deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["retrain"])),
             flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=StateTypes(any_=UNDER_WAY))),
         )
-    return any(run.parameters.get("name") == name for run in runs)
+    due = (run for run in runs if not run.auto_scheduled or (run.expected_start_time or soon) <= soon)
+    return any(run.parameters.get("name") == name for run in due)
 
 
 def alarm_id(result: MonitorResult) -> str | None:
     """Return what tells an alarm from others, the same at every later look: version, label or sample, and history.
 
-    None where neither inputs nor predictions changed: failures and latency are not mended by training.
+    None where predictions are not harmed: failures and latency are not mended by training.
     """
+    if result.predictions != "harmful":
+        return None
     places = [feature.alarm_at for feature in result.features if feature.alarm_at is not None]
     place = result.risk.alarm_at if result.risk and result.risk.alarm_at is not None else min(places, default=None)
     if place is None:

@@ -15,6 +15,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.request_log.log_format import log_files
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
+from wings.lifecycle.prefect_flows.alarm_event import alarm_id
 
 BRIGHT = (0.7, 1.0)
 AS_THEY_COME = ("--label-window-h", "0")
@@ -133,6 +134,15 @@ def test_lasting_failures_are_harmful(bundle: Path, log: Path, capsys) -> None:
     assert found.reason == "failed requests are proven above 1.0%: 40 of 90"
     assert [(one.name, one.troubled) for one in found.service] == [("failed requests", 40), ("outputs not finite", 0)]
     assert look(capsys, bundle, log, "--max-failed-share", "0.9")[1].verdict == "no alarm"
+
+
+def test_failures_beside_a_change_that_labels_acquit_are_no_reason_to_retrain(bundle: Path, log: Path, capsys) -> None:
+    log_requests(log, bundle, images(1, 100), wrong=[False] * 100)
+    log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
+    log_failures(log, Bundle.open(bundle).digest, windows=40)
+    found = look(capsys, bundle, log, *AS_THEY_COME)[1]
+    assert any(feature.alarm_at is not None for feature in found.features)
+    assert (found.verdict, alarm_id(found)) == ("harmful", None)
 
 
 def test_latency_is_held_against_the_objective_of_the_run(bundle: Path, log: Path, capsys) -> None:
@@ -269,3 +279,13 @@ def test_damaged_history_is_named(bundle: Path, log: Path, capsys) -> None:
     history.write_bytes(b"broken")
     assert main(["monitor", str(bundle), "--log", str(log)]) == 3
     assert "history.npz: it cannot be read" in capsys.readouterr().err
+
+
+def test_another_version_that_is_looked_at_from_the_same_folder_has_a_history_of_its_own(
+    bundle: Path, log: Path, tmp_path: Path, capsys
+) -> None:
+    out = ("--out", str(tmp_path / "out"), *AS_THEY_COME)
+    log_requests(log, bundle, images(1, 200), wrong=[True] * 200)
+    assert look(capsys, bundle, log, *out)[1].verdict == "harmful"
+    code, found = look(capsys, monitored_bundle(tmp_path / "next", bias=0.01), log, *out)
+    assert (code, found.verdict, found.samples) == (0, "no alarm", 0)

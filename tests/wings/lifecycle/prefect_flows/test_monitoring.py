@@ -9,7 +9,9 @@ from mlflow import MlflowClient
 from monitored_bundles import harmful, images, log_requests, monitored_bundle
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Completed, Scheduled
 
 from flows.record.home import Home
@@ -120,6 +122,22 @@ def test_nothing_is_started_beside_a_retraining_that_waits(run: str, told: list[
         client.set_flow_run_state(run, Completed(), force=True)
     emit_alarm(Home(tmp_path), NAME, "requests", harmful())  # it has ended without an answer: it was killed
     assert told == [alarm_event.EVENT] * 2
+
+
+@pytest.mark.slow
+def test_run_that_a_schedule_has_for_next_week_is_no_retraining_that_waits(
+    prefect_server: str, told: list[str], tmp_path: Path
+) -> None:
+    with get_client(sync_client=True) as client:
+        weekly = DeploymentScheduleCreate(schedule=IntervalSchedule(interval=timedelta(days=7)))
+        flow_id = client.create_flow(stands_in)
+        deployment = client.create_deployment(flow_id, "retrain", parameters={"name": NAME}, schedules=[weekly])
+        tomorrow, run = (datetime.now(UTC) + timedelta(days=1)).isoformat(), "/deployments/{id}/schedule"
+        client.request("POST", run, path_params={"id": deployment}, json={"start_time": tomorrow})
+        assert client.read_flow_runs()
+        emit_alarm(Home(tmp_path), NAME, "requests", harmful())
+        client.delete_deployment(deployment)
+    assert told == [alarm_event.EVENT]
 
 
 def test_answered_alarm_starts_nothing(told: list[str], tmp_path: Path) -> None:

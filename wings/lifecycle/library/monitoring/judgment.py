@@ -115,6 +115,7 @@ def judge(
     service = tuple(test.result(evidence.service_level) for test in evidence.service)
     estimate = estimate_accuracy(history, reference, min((feature.changed_at or 0 for feature in drifted), default=0))
     verdict, reason = _verdict(drifted, risk, estimate, history, reference, evidence.level, limits)
+    predictions = verdict
     if harm := (*(previous.harm if previous else ()), *harms(service)):
         verdict, reason = "harmful", "; ".join(dict.fromkeys(harm))
     times = [_written(time) for time in (history.times[[0, -1]] if len(history.times) else ())]
@@ -123,6 +124,7 @@ def judge(
         version=version,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         verdict=verdict,
+        predictions=predictions,
         reason=reason,
         samples=len(history.times),
         reference_samples=len(reference.features),

@@ -166,6 +166,7 @@ class MonitorResult(Frozen):
     version: str
     time: str = Field(description="when the monitor looked; ISO 8601, UTC")
     verdict: Verdict
+    predictions: Verdict = Field("no alarm", description="the verdict without the service and the champion before")
     reason: str = Field(description="the evidence, and what to do")
     samples: int
     reference_samples: int
