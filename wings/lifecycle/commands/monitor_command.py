@@ -1,15 +1,17 @@
 """`gauntlet monitor`: whether a shipped model's inputs, outputs or errors have changed; its harm is rolled back."""
 
 import argparse
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
 from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.reporting.text_format import counted
 from wings.lifecycle.library.monitoring.features import PREDICTED
 from wings.lifecycle.library.monitoring.monitor import PAGE, monitor
@@ -19,6 +21,7 @@ from wings.lifecycle.registered_model import named_bundle
 if TYPE_CHECKING:
     from wings.lifecycle.registry.watch import Watched  # loads MLflow, which a bundle does not need
 
+Found = TypeVar("Found")
 COLORS = {"no alarm": "green", "harmless": "green", "cannot tell": "yellow", "harmful": "red"}
 
 
@@ -26,11 +29,23 @@ def monitor_model(options: argparse.Namespace) -> int:
     """Print what the monitor found; return 1 for an alarm that is not proven harmless."""
     limits = given_limits(MonitorLimits, options)
     while True:
-        result, watched = _look(options, limits)
+        result, watched = patiently(lambda: _look(options, limits), options.every)
         options.restart = False
         if options.every is None or (watched and watched.rollback):
             return 1 if result.is_alarm else 0
         time.sleep(options.every)
+
+
+def patiently(look: Callable[[], Found], every: float | None) -> Found:
+    """Return what a look found; one that breaks, as while the registry is away, is repeated after `every` seconds."""
+    while True:
+        try:
+            return look()
+        except StageError as error:
+            if every is None:
+                raise
+            print(f"gauntlet: {error}. Looking again in {every:g} s", file=sys.stderr)  # noqa: T201
+            time.sleep(every)
 
 
 def _look(options: argparse.Namespace, limits: MonitorLimits) -> "tuple[MonitorResult, Watched | None]":

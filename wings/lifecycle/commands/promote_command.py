@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import counted, metric_name, milliseconds, percent
 from gauntlet.runtime.signals import end_in_order
+from wings.lifecycle.commands.monitor_command import patiently
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
@@ -137,10 +139,11 @@ def run_canary(options: argparse.Namespace) -> int:
         return 0
     if not options.log:
         raise ConfigError("--log: name the folder of the request log: gauntlet serve ... --request-log FOLDER")
-    arguments, may_start = (Home.find(), options.name, Path(options.log), limits, replay), True
+    arguments = (Home.find(), options.name, Path(options.log), limits, replay)
+    next_look = partial(advance, *arguments, per_step=options.per_step, why=options.why)
     while True:
-        look = advance(*arguments, per_step=options.per_step, why=options.why, may_start=may_start)
-        may_start = False  # what another command ends meanwhile stays ended
+        look = patiently(next_look, options.every)
+        next_look = partial(next_look, may_start=False)  # what another command ends meanwhile stays ended
         _print_look(look)
         if options.every is None or look.has_ended:
             return 1 if look.has_ended and look.promotion is None else 0

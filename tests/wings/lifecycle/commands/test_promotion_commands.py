@@ -113,6 +113,17 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+@pytest.mark.parametrize("words", [("monitor", "digits"), ("monitor", "digits", "--roll-back"), ("canary", "digits")])
+def test_looks_go_on_when_the_registry_is_away(
+    ledger: Ledger, gauntlet: Run, log: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    pauses = [None]  # the second one raises IndexError
+    monkeypatch.setattr("wings.lifecycle.commands.monitor_command.time.sleep", lambda _: pauses.pop())
+    with pytest.raises(IndexError):
+        gauntlet(*words, "--log", str(log), "--every", "7")
+    assert gauntlet(*words, "--log", str(log))[0] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
