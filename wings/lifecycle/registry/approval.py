@@ -32,7 +32,8 @@ def decide(home: Home, name: str, approved: bool, why: str, who: str = "") -> Pr
         asked = awaiting_approval(held.ledger.entries())
         if asked is None:
             raise ConfigError(f"{name}: no promotion waits for an approval. See: gauntlet history {name}")
-        if not who and asked.by == held.signed()["by"]:
+        asker, answerer = (by.partition(" (")[0] for by in (asked.by, held.signed()["by"]))  # accounts, on any machine
+        if not who and asker == answerer:
             raise ConfigError(f"{name}: {asked.by} asked for the promotion, so another person has to answer")
         cause = f"{'approved' if approved else 'refused'} by {who}" if who else ""
         fields = {key: getattr(asked, key) for key in COPIED} | {"asked": asked.number, "why": why, "cause": cause}

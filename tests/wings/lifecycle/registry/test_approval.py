@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import psutil
@@ -71,7 +72,8 @@ def test_refused_promotion_changes_nothing_and_can_be_asked_again(asked: Home) -
 
 def test_who_asks_cannot_answer(asked: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     sign_in(monkeypatch, "anna")
-    for approved in (True, False):
+    for approved, machine in ((True, socket.gethostname()), (False, socket.gethostname()), (True, "another")):
+        monkeypatch.setattr("socket.gethostname", lambda name=machine: name)
         with pytest.raises(ConfigError, match="another person has to answer"):
             decide(asked, "digits", approved, "it is mine")
     assert outcomes(asked) == ["done", "waits"]
