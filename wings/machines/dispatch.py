@@ -32,6 +32,8 @@ log = logging.getLogger("gauntlet")
 POLL_S = 2.0
 VISIBLE_S = 60.0
 """How long a file that another machine has written may stay invisible: NFS clients keep folder listings this long."""
+RETURN_S = 60.0
+"""How long workers may stay missing once Prefect's server is back: they send a heartbeat every 30 seconds."""
 WORKER_LABEL = "prefect.worker.name"
 """Prefect writes the worker that takes a flow run into its labels."""
 
@@ -62,6 +64,8 @@ class RemoteRaces:
     _done: dict[str, RemoteRace] = field(default_factory=dict)
     _pending: list[_Pending] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
+    _trusted_from: float = 0.0
+    """When the server knows again which workers are alive."""
 
     @property
     def flow_runs(self) -> tuple[UUID, ...]:
@@ -105,6 +109,7 @@ class RemoteRaces:
                         reason = f"its flow run or the work pool {race.target.on!r} was deleted"
                         self._end(race, RemoteRace.failed(race.target, self.models, reason))
                     except (httpx.TransportError, httpx.HTTPStatusError) as error:  # the server may come back
+                        self._trusted_from = time.monotonic() + RETURN_S
                         self._say_once(f"Prefect's server does not respond, waiting for it: {one_line(error)}")
                     if race in self._pending and time.monotonic() > race.deadline:
                         self._end(race, self._timed_out(race))
@@ -137,6 +142,8 @@ class RemoteRaces:
             self._take_rows(race, state.message or "")
         elif state is not None and state.is_final():
             self._end(race, RemoteRace.failed(race.target, self.models, _why(flow_run)))
+        elif time.monotonic() < self._trusted_from:
+            return
         elif race.worker is None and not alive:
             reason = f"no worker of the work pool {pool!r} took the race, and none is alive any more"
             client.set_flow_run_state(race.flow_run, Cancelled(message=reason), force=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import faulty_models
+import httpx
 import numpy as np
 import onnx
 import psutil
@@ -180,6 +181,29 @@ def test_race_without_a_result_ends_with_the_reason_and_is_cancelled(
     assert reason in (ended.failure or ended.results[0].reason)
     assert (ended.failure is None) == (not workers)
     assert client.read_flow_run(flow_run).state.is_cancelled()  # a worker that comes later races for nobody
+
+
+def test_workers_whose_heartbeats_a_server_missed_while_it_was_away_are_not_lost(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_or_create(client, "patient")
+    deploy_race("patient")
+    looks = list[str]()
+
+    def alive(*_: object) -> set[str]:
+        looks.append("look")
+        if len(looks) == 1:
+            raise httpx.ConnectError("away")
+        return set() if len(looks) == 2 else {"one that is busy"}
+
+    monkeypatch.setattr(dispatch, "why_absent", lambda *_: None)
+    monkeypatch.setattr(dispatch, "alive_workers", alive)
+    monkeypatch.setattr(dispatch, "POLL_S", 0.1)
+    races = races_on("patient", tmp_path, remote_timeout_s=5)
+    races.start()
+    [ended] = races.collect()
+    assert "no result within 5 s" in (ended.failure or "")
+    assert len(looks) > 2
 
 
 @pytest.mark.parametrize(
