@@ -7,6 +7,7 @@ whole when its writer is killed, and a reader sees what was written so far.
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +21,8 @@ CREATE TABLE request (
   milliseconds REAL NOT NULL, failure TEXT, outputs BLOB, inputs BLOB, statistics BLOB);
 CREATE TABLE feedback (id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, labels TEXT NOT NULL, time REAL NOT NULL);
 """
-"""Tensors are packed by `pack`; `version` is the beginning of the bundle's digest, `labels` a JSON list of classes.
+"""Tensors are packed by `pack`; `version` is the beginning of the bundle's digest, `labels` a JSON list of classes, by
+name or by index as the client gave them: another version may have another order.
 
 A request has outputs, or the reason of its failure.
 """
@@ -46,6 +48,12 @@ def logged_id(client: str, request_id: str) -> str:
 def ids_of(logged: str) -> tuple[str, ...]:
     """Return the ids that labels may name: as it is logged, and, for those of no client, without the client."""
     return tuple(dict.fromkeys((logged, logged.rpartition("/")[2])))
+
+
+def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the index of each label for a version with these classes; -1 where it has none of that name."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return tuple(numbers.get(label, -1) if isinstance(label, str) else label for label in labels)
 
 
 def is_in_share(request_id: str, share: float) -> bool:

@@ -86,7 +86,7 @@ class _Failure:
 @dataclass(frozen=True, slots=True)
 class _Feedback:
     id: str
-    labels: tuple[int, ...]
+    labels: tuple[int | str, ...]
     time: float
     size: int = ENTRY_BYTES
 
@@ -141,7 +141,7 @@ class RequestLog:
         if self.samples(request_id):
             self._put(_Failure(request_id, time.time(), version, seconds, reason))
 
-    def add_feedback(self, request_id: str, labels: tuple[int, ...]) -> bool:
+    def add_feedback(self, request_id: str, labels: tuple[int | str, ...]) -> bool:
         """Log labels of a request; return False when there is no room in the queue."""
         return self._put(_Feedback(request_id, labels, time.time()))
 

@@ -36,7 +36,11 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
         raise InvalidRequest(f"labels are joined for classification; model '{name}' is for {model.signature.task}")
     message = await received_message(request, repository.limits, FeedbackRequest)
     client = request.scope[NOTES].get("client", "")
-    entries = [(logged_id(client, e.request_id), class_indices(e.labels, model.signature)) for e in message.feedback]
+    entries = [
+        (logged_id(client, e.request_id), known_classes(e.labels, model.signature, one.signature))
+        for e in message.feedback
+        for one in [repository.model(name, request_id=e.request_id)]  # a canary may have other classes
+    ]
     sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]
     for number, (request_id, labels) in enumerate(sampled):
         if not request_log.add_feedback(request_id, labels):
@@ -45,17 +49,15 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
     return FeedbackResponse(accepted=len(sampled), not_sampled=len(entries) - len(sampled))
 
 
-def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[int, ...]:
-    """Return the index of each class; `InvalidRequest` for an unknown one, and for a name of several."""
-    names, classes = {label: index for index, label in enumerate(signature.labels)}, len(signature.labels)
-    several = {} if len(names) == classes else Counter(signature.labels)
-    indices = []
+def known_classes(labels: Sequence[int | str], *versions: Signature) -> tuple[int | str, ...]:
+    """Return the labels, which one of the versions has; `InvalidRequest` for one of none, and for one of several."""
+    counts, classes = [Counter(version.labels) for version in versions], max(len(v.labels) for v in versions)
     for label in labels:
-        index = names.get(label, -1) if isinstance(label, str) else label
-        if index < 0 or (names and index >= classes):
-            known = f"names are {', '.join([*names][:20])}; indices 0 to {classes - 1}" if names else "indices from 0"
-            raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {known}")
-        if isinstance(label, str) and several.get(label, 1) > 1:
-            raise InvalidRequest(f"label {label[:80]!r} is the name of {several[label]} classes. Fix: send the index")
-        indices.append(index)
-    return tuple(indices)
+        known = max(count[label] for count in counts) if isinstance(label, str) else 0 <= label < (classes or label + 1)
+        if known > 1:
+            raise InvalidRequest(f"label {str(label)[:80]!r} is the name of {known} classes. Fix: send the index")
+        if not known:
+            names = list(dict.fromkeys(name for version in versions for name in version.labels))
+            allowed = f"names are {', '.join(names[:20])}; indices 0 to {classes - 1}" if names else "indices from 0"
+            raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {allowed}")
+    return tuple(labels)

@@ -25,7 +25,7 @@ from serving.observations import Metrics
 from serving.request_log import writer
 from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
-from serving.routes.feedback import class_indices
+from serving.routes.feedback import known_classes
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
     assert (response.status, response.json()) == (202, {"accepted": 2, "not_sampled": 0})
     reader = RequestLogReader(server.logs.parent / "log")
     found = wait_until(lambda: list(reader.feedback()), lambda one: len(one) >= 2)
-    assert [(one.request_id, one.labels) for one in found[:2]] == [("mine", (0, 1, 2)), ("unknown", (0,))]
+    assert [(one.request_id, one.labels) for one in found[:2]] == [("mine", ("dark", 1, "bright")), ("unknown", (0,))]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str)
 
 def test_classes_of_one_name_are_told_apart_by_their_indices(signature: Signature) -> None:
     cranes = signature.replace(labels=("crane", "dog", "crane"))
-    assert class_indices([0, "dog", 2], cranes) == (0, 1, 2)
+    assert known_classes([0, "dog", 2], cranes) == (0, "dog", 2)
     with pytest.raises(InvalidRequest, match="'crane' is the name of 2 classes"):
-        class_indices(["crane"], cranes)
+        known_classes(["crane"], cranes)
 
 
 def test_feedback_is_small(server: ServerProcess) -> None:

@@ -59,7 +59,8 @@ class Feedback:
 
     place: tuple[int, int]
     request_id: str
-    labels: tuple[int, ...]
+    labels: tuple[int | str, ...]
+    """By name, or by index."""
     time: float = 0.0
     """When they came, in seconds since 1970; 0 where an older server did not log it."""
 

@@ -14,6 +14,7 @@ from gauntlet.request_log.log_format import pack, unpack
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, _copies, read_labeled_requests
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 VERSION = "a" * 12
 
@@ -49,7 +50,7 @@ def read(log: Path, bundle: Path, share: float = 0.3) -> LabeledRequests:
     return read_labeled_requests(RequestLogReader(log), opened.digest[:12], opened.contract.signature, share)
 
 
-def send_labels(log: Path, labels: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+def send_labels(log: Path, labels: Sequence[tuple[str, tuple[int | str, ...]]]) -> None:
     writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
     for request_id, classes in labels:
         assert writer.add_feedback(request_id, classes)
@@ -119,3 +120,17 @@ def test_samples_of_few_numbers_leave_only_when_they_are_equal() -> None:
     columns = {"x": np.repeat(np.arange(6, dtype=np.float32) / 100, 2)[:, None]}
     held_back = np.arange(12) >= 9
     assert np.flatnonzero(_copies(columns, held_back)).tolist() == [8]
+
+
+def test_names_of_classes_count_in_each_version_s_own_order(tmp_path: Path, bundle: Path) -> None:
+    """A version that is served later may have other indices, so the log keeps the names."""
+    log_requests(tmp_path / "log", bundle, images(1, 20))
+    send_labels(tmp_path / "log", [(f"r-{i}", ("bright",)) for i in range(20)])
+    opened, reader = Bundle.open(bundle), RequestLogReader(tmp_path / "log")
+    signature = opened.contract.signature
+    for names, index in ((signature.labels, 2), (signature.labels[::-1], 0), (("dark", "dim", "dull"), -1)):
+        other = signature.replace(labels=names)
+        history = MonitorHistory.empty(5).updated(reader, opened.digest[:12], other)
+        assert history.labels.tolist() == [index] * 20
+        usable = read_labeled_requests(reader, opened.digest[:12], other, 0.3).labels
+        assert set(usable.tolist()) == {index} - {-1}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.request_log.log_format import ids_of
+from gauntlet.request_log.log_format import class_numbers, ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 
 NEAR = 0.05
@@ -57,7 +57,7 @@ def read_labeled_requests(
     Raises:
         StageError: when a file of the log is damaged.
     """
-    labels, seen = _labels(log.feedback()), Counter[str]()
+    labels, seen = _labels(log.feedback(), signature), Counter[str]()
     requests = labeled = 0
     used: list[LoggedRequest] = []
     for request in log.requests(version):
@@ -79,11 +79,11 @@ def read_labeled_requests(
     return LabeledRequests(inputs, truth[kept], aside[kept], int((~kept).sum()), requests, labeled, len(used))
 
 
-def _labels(feedback: Iterable[Feedback]) -> dict[str, tuple[int, ...]]:
+def _labels(feedback: Iterable[Feedback], signature: Signature) -> dict[str, tuple[int, ...]]:
     """Return the labels by request; the first ones count, as in a monitor."""
     labels: dict[str, tuple[int, ...]] = {}
     for entry in feedback:
-        labels.setdefault(entry.request_id, entry.labels)
+        labels.setdefault(entry.request_id, class_numbers(entry.labels, signature.labels))
     return labels
 
 

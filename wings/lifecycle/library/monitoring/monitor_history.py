@@ -20,7 +20,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.request_log.input_statistics import input_names, input_statistics
-from gauntlet.request_log.log_format import REFUSED, ids_of
+from gauntlet.request_log.log_format import REFUSED, class_numbers, ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
 from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
 from wings.lifecycle.library.monitoring.features import PREDICTED, are_broken, feature_names, output_features
@@ -208,7 +208,7 @@ class MonitorHistory:
                 continue
             done.update(samples)
             labeled += samples
-            labels += entry.labels
+            labels += class_numbers(entry.labels, signature.labels)
             times += [entry.time] * len(samples)
         which, truth = np.array(labeled, np.int64), np.array(labels, np.int64)
         losses = (predicted[which] != truth).astype(np.float64)
