@@ -156,6 +156,8 @@ def _print_look(look: CanaryLook) -> None:
     elif look.entry.share:
         answered = f"{counted(look.answered, 'request')} at this step, no harm is proven"
         line = f"the challenger answers {look.entry.share:.0%} of the requests; {answered}"
+        if look.waiting:
+            line += f"; {counted(look.waiting, 'label')} not judged yet (--label-window-h)"
     else:
         line = f"the canary has ended, the champion answers everything: {plain(look.entry.why)}"
     Console().print(f"{look.name}: {line}", highlight=False, soft_wrap=True)

@@ -39,6 +39,8 @@ class CanaryLook:
     answered: int = 0
     """Requests that the challenger has answered in this step."""
     promotion: Promotion | None = None
+    waiting: int = 0
+    """Labels of the challenger's requests that are not judged yet."""
 
     @property
     def has_ended(self) -> bool:
@@ -91,10 +93,11 @@ def advance(
             entry = _step(held, challenger.digest, 0, f"proven harm: {'; '.join(harm)}", result.previous.checks)
             return CanaryLook(name, entry, answered)
         larger = [share for share in STEPS if share > (steps[-1].share or 0)]
+        waiting = result.risk.waiting if result.risk else 0
         if answered < per_step:
-            return CanaryLook(name, steps[-1], answered)
+            return CanaryLook(name, steps[-1], answered, waiting=waiting)
         if larger:
-            return CanaryLook(name, _step(held, challenger.digest, larger[0], why))
+            return CanaryLook(name, _step(held, challenger.digest, larger[0], why), waiting=waiting)
     try:
         done = promote(home, PromotionRequest(f"models:/{name}@challenger", why=why, limits=replay, cause="canary"))
     except GateFailed as error:

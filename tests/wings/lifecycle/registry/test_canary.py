@@ -16,8 +16,10 @@ from server_process import ServerProcess, json_request, serving
 from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.request_log.log_format import is_in_share
+from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import Entry, Ledger, pending, running_canary
 from wings.lifecycle.registry.bundle_cache import registry_of
@@ -91,6 +93,23 @@ def test_harm_stops_it_and_the_version_comes_back_only_with_a_reason(
             again()
     assert main(["canary", "digits", "--log", str(log), "--why", "the labels were wrong"]) == 0
     assert steps(home) == [0.01, 0, 0.01]
+
+
+def test_labels_that_are_not_judged_yet_are_told(
+    home: Home, run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    challenger, log = challenged(home, run, 0.5), tmp_path / "log"
+    words = ["canary", "digits", "--log", str(log)]
+    assert main(words) == 0
+    x, _ = samples(1)
+    writer = RequestLog(RequestLogConfig(folder=log, inputs="all"))
+    unlabeled = {"x": x}, {"y": Predictor(challenger, threads=1).run({"x": x})["y"]}
+    writer.add("unlabeled", challenger.digest[:12], challenger.contract.signature, *unlabeled, 0.001)
+    writer.close()
+    log_labeled(log, challenger, 120)
+    assert main(words) == 0
+    assert "no harm is proven; 120 labels not judged yet (--label-window-h)" in capsys.readouterr().out
+    assert main([*words, "--label-window-h", "0"]) == 1
 
 
 def test_what_is_refused_in_the_end_ends_the_canary(home: Home, run: MakeRun, tmp_path: Path) -> None:
