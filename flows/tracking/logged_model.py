@@ -7,6 +7,8 @@ weights are linked: `mlflow.onnx.log_model` loads the whole model and writes it 
 import importlib.metadata
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types.schema import Schema, TensorSpec
+from mlflow.utils import requirements_utils
 
 from gauntlet.core.signature import Signature
 from gauntlet.core.signature import TensorSpec as OurSpec
@@ -53,20 +56,32 @@ def save_model(path: str, mlflow_model: Model, file: Path, providers: list[str])
     # where the model may run; MLflow's loader neither warns nor refuses
     note = {prop.key: prop.value for prop in proto.metadata_props if prop.key == METADATA_KEY}
     signature, runtime = Signature.read(proto), installed_packages()["onnxruntime"][0]
-    mlflow.onnx.save_model(
-        proto,
-        path,
-        mlflow_model=mlflow_model,
-        signature=ModelSignature(_schema(signature.inputs), _schema(signature.outputs)),
-        pip_requirements=[f"{runtime}=={importlib.metadata.version(runtime)}"],
-        onnx_execution_providers=providers,
-        metadata=note or None,
-        save_as_external_data=False,  # a weight that lies in another file stays there
-    )
+    with _packages_known():
+        mlflow.onnx.save_model(
+            proto,
+            path,
+            mlflow_model=mlflow_model,
+            signature=ModelSignature(_schema(signature.inputs), _schema(signature.outputs)),
+            pip_requirements=[f"{runtime}=={importlib.metadata.version(runtime)}"],
+            onnx_execution_providers=providers,
+            metadata=note or None,
+            save_as_external_data=False,  # a weight that lies in another file stays there
+        )
     for weights in model_files(file)[1:]:
         Path(path, weights.name).symlink_to(weights.resolve())
     mlflow_model.model_size_bytes = sum(part.stat().st_size for part in model_files(file))
     mlflow_model.save(str(Path(path, MLMODEL_FILE_NAME)))
+
+
+@contextmanager
+def _packages_known() -> Iterator[None]:
+    """Tell MLflow which packages are installed: to check two requirements, it looks for each file of all, for 2 s."""
+    found = requirements_utils._MODULES_TO_PACKAGES
+    requirements_utils._MODULES_TO_PACKAGES = dict(installed_packages())  # type: ignore[assignment] # it begins as None
+    try:
+        yield
+    finally:
+        requirements_utils._MODULES_TO_PACKAGES = found
 
 
 def _schema(specs: tuple[OurSpec, ...]) -> Schema:

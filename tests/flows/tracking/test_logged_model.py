@@ -6,10 +6,14 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import onnx
+import onnx_text
+import onnxruntime
 import pretrained_models
 import pytest
 from gpu_target import GpuTarget
 from mlflow import MlflowClient
+from mlflow.models import Model
+from mlflow.utils import requirements_utils
 from mlflow.utils.validation import _validate_metric_name, _validate_tag
 from pretrained_models import Made
 from validated_target import OfFramework
@@ -17,7 +21,7 @@ from validated_target import OfFramework
 from flows.servers.database_templates import copy_template
 from flows.tracking.events import note, providers
 from flows.tracking.flips import MAX_IMAGES, TABLE, images_of, log_flips
-from flows.tracking.logged_model import log_model
+from flows.tracking.logged_model import log_model, save_model
 from flows.tracking.metric_names import class_metrics, legal
 from flows.tracking.server import tracking_uri
 from gauntlet.core.signature import signature_from_graph
@@ -78,6 +82,20 @@ def test_logged_model_has_its_weights_and_is_loaded_by_mlflow(tmp_path: Path, ma
     assert sorted(file.name for file in files) == sorted(file.name for file in stored.parent.iterdir())
     assert not any(file.is_symlink() for file in files)
     assert loaded.metadata.model_size_bytes == sum(file.stat().st_size for file in files)
+
+
+def test_mlflow_does_not_look_for_every_installed_file_to_log_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(requirements_utils, "_MODULES_TO_PACKAGES", None)
+    monkeypatch.setattr("importlib_metadata.packages_distributions", lambda: looked.append("here") or {})
+    proto = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
+    signature_from_graph(proto).write(proto)
+    onnx.save(proto, tmp_path / "model.onnx")
+    save_model(str(tmp_path / "logged"), Model(), tmp_path / "model.onnx", OPENED)
+    assert (looked, requirements_utils._MODULES_TO_PACKAGES) == ([], None)  # nor does it keep ours
+    assert f"=={onnxruntime.__version__}" in (tmp_path / "logged" / "requirements.txt").read_text()
 
 
 def split_of(samples: np.ndarray) -> ArraySplit:
