@@ -155,13 +155,14 @@ def _versions(modules: set[str]) -> dict[str, str]:
         name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
         if name not in versions:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it is for another platform
-                versions[name] = importlib.metadata.version(name)
-                pending += required_names(name)
+                versions[name], required = _version_and_needs(name)
+                pending += required
     return versions
 
 
 @lru_cache
-def required_names(distribution: str) -> tuple[str, ...]:
-    """Return the names of the packages that a package requires, without those of its extras."""
-    required = importlib.metadata.requires(distribution) or ()
-    return tuple(re.split(r"[^\w.-]", text)[0] for text in required if "extra ==" not in text)
+def _version_and_needs(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a package's version, and the names of the packages that it requires, without those of its extras."""
+    found = importlib.metadata.distribution(name)
+    required = [text for text in found.requires or () if "extra ==" not in text]
+    return found.version, tuple(re.split(r"[^\w.-]", text)[0] for text in required)
