@@ -26,7 +26,7 @@ from wings.lifecycle.library.monitoring.risk_evidence import (
 
 pytestmark = pytest.mark.slow
 Stream = Callable[[np.random.Generator, int], np.ndarray]
-STREAMS, SAMPLES = 40, 1200
+STREAMS, SAMPLES = 20, 1200
 LEVEL = 0.05 / 4 / 5
 """What one of five features has."""
 
@@ -136,7 +136,7 @@ def of_clients(who: np.ndarray, losses: np.ndarray, features: np.ndarray) -> Mon
 def test_names_of_clients_at_most_halve_the_power_where_labels_are_independent(requests: int) -> None:
     """One application has nine tenths of the requests; or clients send some in a row."""
     needed = list[list[int]]()
-    for seed in range(15):
+    for seed in range(9):
         random = np.random.default_rng(seed)
         losses, features = (random.random(2000) < 0.02).astype(float), random.normal(size=(2000, 2))
         who = np.arange(2000) // requests if requests > 1 else random.integers(0, 10, 2000) // 9
