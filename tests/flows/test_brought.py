@@ -11,7 +11,7 @@ import onnx_text
 import onnxruntime as ort
 import pretrained_models
 import pytest
-from harness import RACE, SHORT, WITHOUT_REPAIR
+from harness import SHORT
 from mlflow import MlflowClient
 from onnx import TensorProto, helper, numpy_helper
 from pretrained_models import Made
@@ -27,7 +27,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import read_npz_split
 from tasks.accuracy import AccuracyConfig, accuracy
 
-QUICK = (*RACE, "numerics.samples=8", "quantize=[{kind: static}, {kind: dynamic}]")
+QUICK = (*SHORT, "quantize=[{kind: static}, {kind: dynamic}]")
 FORMS = (pretrained_models.external_data, pretrained_models.text_labels)
 """What exporters seldom write."""
 Run = Callable[[PipelineConfig], RunReport]
@@ -48,9 +48,7 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     assert (report.verdict, report.stopped_at) == ("passed", None), report.reason
     assert report.winner is not None
     expected = {"fp32", "passes", "ort-extended", "static-u8s8", "dynamic-u8"}
-    assert {c.name for c in report.candidates if not c.name.endswith(("-repaired", "-float-stem"))} - {
-        "normalized"
-    } == expected
+    assert {c.name for c in report.candidates} - {"normalized"} == expected
     assert all(c.reason for c in report.candidates)
     chain = report.stage("optimize", "passes")
     for facts in chain.facts["passes"]:  # none of them takes every model
@@ -118,7 +116,7 @@ def test_brought_model_is_judged_by_the_metric_of_its_problem(run: Run, home: Ho
     x = rng.normal(size=(120, 12)).astype(np.float32)
     (y,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
     labels = y + rng.normal(scale=0.05 * y.std(), size=y.shape).astype(np.float32)
-    report = run(brought(tmp_path / "model.onnx", {"x": x, "labels": labels}, "evaluate.min_score=0.5"))
+    report = run(brought(tmp_path / "model.onnx", {"x": x, "labels": labels}, "evaluate.min_score=0.5", "optimize=[]"))
     assert (report.verdict, report.metric) == ("passed", "r2"), report.reason
     scores = {c.name: c.accuracy for c in report.candidates}
     assert 0.9 < scores["fp32"] < 1
@@ -166,13 +164,12 @@ def test_probability_of_two_classes_is_scored_as_the_winner_s_own_outputs(
         assert bool(found) is bool(refused)
 
 
-QUICK_INT8 = (*SHORT, "optimize=[]", "quantize=[{kind: static}, {kind: dynamic}]", *WITHOUT_REPAIR)
 COUNT = 24
 
 
 def brought_proto(folder: Path, proto: onnx.ModelProto, samples: dict[str, np.ndarray]) -> PipelineConfig:
     onnx.save(proto, folder / "brought.onnx")
-    return brought(folder / "brought.onnx", samples, *QUICK_INT8)
+    return brought(folder / "brought.onnx", samples, "optimize=[]")
 
 
 def floats(*shape: int) -> np.ndarray:

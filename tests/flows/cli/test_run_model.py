@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import SHORT, command, latest_report, sets
+from harness import SHORT, called, command, latest_report, sets
 from rich.console import Console
 from small_images import write_pictures
 
@@ -126,6 +126,7 @@ def test_every_problem_can_be_requested() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
 def test_detector_without_labels_is_judged_shipped_and_used_as_a_detector(folder: Path) -> None:
     onnx.save(detector_models.yolov8(), folder / "yolo.onnx")
     np.savez(folder / "samples.npz", images=detector_models.images(60))
@@ -135,13 +136,14 @@ def test_detector_without_labels_is_judged_shipped_and_used_as_a_detector(folder
     assert "problem         detection (yolov8): output0 [n, 10, 64] holds 4 rows of boxes in pixels" in done.stdout
     home = Home(folder / ".gauntlet")
     assert latest_report(home).metric == "map"
-    assert command(folder, "bundle", latest_report(home).run_id, "--out", "yolo.zip").returncode == 0
+    assert called(folder, "bundle", latest_report(home).run_id, "--out", "yolo.zip").returncode == 0
     predictor = gauntlet.load(folder / "yolo.zip")
     outputs = predictor.run({"images": detector_models.images(60)})
     assert any("% at" in prediction.text() for prediction in predictor.decode(outputs))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
 def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path) -> None:
     lock = {"GAUNTLET_HOST_LOCK": str(folder / "host.lock")}
     done = command(folder, "run", "model.onnx", "--out", "winner.onnx", *sets(*QUICK), COLUMNS="80", **lock)
@@ -156,7 +158,7 @@ def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path)
     path = home.runs / report.run_id / CONFIG_FILE
     assert f"Configuration: {path.relative_to(folder)}" in done.stdout
     assert "1 as set" in done.stdout
-    assert "valid; 2 candidates: fp32, static-u8s8" in command(folder, "validate", str(path)).stdout
+    assert "valid; 2 candidates: fp32, static-u8s8" in called(folder, "validate", str(path)).stdout
 
 
 def test_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

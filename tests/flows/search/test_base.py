@@ -9,7 +9,7 @@ import onnx_text
 import pytest
 import transformer_models
 import yaml
-from harness import SHORT, WITHOUT_REPAIR, quick_config
+from harness import SHORT, quick_config
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -26,7 +26,6 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 
 Run = Callable[[PipelineConfig], RunReport]
-QUICK = (*SHORT, *WITHOUT_REPAIR)
 SLIM = Chain()
 PASS = '''
 def negated(model):
@@ -68,7 +67,7 @@ def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home
         f"data.path={tmp_path / 'samples.npz'}",
         "quantize=[{kind: static}, {kind: dynamic, weights: s8}]",
         "quantize_budget_s=0",
-        *QUICK,
+        *SHORT,
         passes,
     )
     report = run(load("bring-your-own-onnx", settings))
@@ -100,7 +99,7 @@ def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
         "accuracy.min_sqnr_db=6",
         "accuracy.min_values_sqnr_db=6",
         "accuracy.max_accuracy_drop=0.5",
-        *QUICK,
+        *SHORT,
     )
     report = run(load("bring-your-own-onnx", settings))
     assert report.verdict == "passed", report.reason

@@ -13,6 +13,7 @@ import needs
 import numpy as np
 import onnx
 import pytest
+from harness import SHORT
 
 import gauntlet
 from gauntlet.core import kinds
@@ -55,8 +56,10 @@ def test_examples_of_the_page_run_to_a_winner_that_predicts(folder: Path) -> Non
 def test_failed_gate_raises_and_leaves_a_report(folder: Path) -> None:
     """The gate of a run, and that of a quantization of which no file stays accurate."""
     onnx.save(exported_models.convolutions(11), folder / "model.onnx")
+    quick = [*SHORT, "accuracy.min_sqnr_db=200", "quantize=[{kind: static}]"]
     printed = script(
         folder,
+        f"quick = {quick}"
         """
 import gauntlet
 try:
@@ -65,8 +68,6 @@ except gauntlet.GateFailed as error:
     print(f"[{error}]", *error.__notes__)
 print(gauntlet.show().winner, gauntlet.show().report)
 print("quantize")
-quick = {"accuracy.min_sqnr_db": 200, "benchmark.rounds": 6, "benchmark.profile": False, "repair.enabled": False,
-         "quantize": [{"kind": "static"}]}
 try:
     gauntlet.quantize("model.onnx", quiet=True, set=quick)
 except gauntlet.GateFailed as error:
