@@ -15,7 +15,7 @@ import psutil
 import pytest
 from harness import journal, quick_config, until
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
@@ -53,16 +53,12 @@ def worker_home(
     """The home of a worker that serves the deployments of `prefect.yaml`."""
     home = Home(tmp_path_factory.mktemp("worker") / ".gauntlet")
     shutil.copytree(finished_home / ".gauntlet", home.root)
-    environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
+    environment = {**os.environ, "GAUNTLET_HOME": str(home.root), "PREFECT_WORKER_QUERY_SECONDS": "1"}
     prefect = Path(sys.executable).with_name("prefect")
-    for words in (
-        ["work-pool", "create", POOL, "--type", "process", "--overwrite"],
-        ["--no-prompt", "deploy", "--all"],
-    ):
-        done = subprocess.run(
-            [prefect, *words], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    client.create_work_pool(WorkPoolCreate(name=POOL, type="process"), overwrite=True)
+    words = [prefect, "--no-prompt", "deploy", "--all"]
+    done = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     worker = subprocess.Popen(
         [prefect, "worker", "start", "--pool", POOL],
         cwd=home.root,

@@ -181,11 +181,11 @@ def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(head.encode() + body[:20])
-        time.sleep(4)
+        time.sleep(2)
         connection.sendall(body[20:])
         response = b"".join(iter(lambda: connection.recv(65536), b""))
     assert response.startswith(b"HTTP/1.1 200")
-    assert 0 < server.metric(took) - before < 3
+    assert 0 < server.metric(took) - before < 2
 
 
 def test_bodies_of_requests_in_progress_are_bounded_together() -> None:

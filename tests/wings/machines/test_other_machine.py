@@ -32,7 +32,7 @@ from wings.machines.library.machines_section import machines
 from wings.machines.pools import deploy_race, find_or_create, why_absent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-FAST = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "5"}
+FAST = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "2"}
 
 
 @contextmanager
