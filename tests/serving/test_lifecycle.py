@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bundles import make_keys
-from harness import command
+from harness import called, command
 from served_bundles import SIZE, brightness_bundle, spoil_golden_outputs
 from server_process import ServerProcess, json_request, serving
 
@@ -125,10 +125,10 @@ def test_server_does_not_start_with_a_bundle_that_is_damaged_or_not_signed_as_as
 def test_running_server_obeys_keys_that_are_added_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / ".gauntlet"))
     with serving(tmp_path, brightness_bundle(tmp_path / "b")) as server:
-        added = command(tmp_path, "trust", "add", str(make_keys(tmp_path)[1])).stdout.splitlines()[1]
+        added = called(tmp_path, "trust", "add", str(make_keys(tmp_path)[1])).stdout.splitlines()[1]
         refused = server.post(LOAD)
         assert (refused.status, "no signature by a key of" in refused.error) == (400, True)
-        assert command(tmp_path, "trust", "remove", added[:16]).returncode == 0
+        assert called(tmp_path, "trust", "remove", added[:16]).returncode == 0
         assert server.post(LOAD).status == 200
 
 

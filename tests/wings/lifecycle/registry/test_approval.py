@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import command
+from harness import called
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed
@@ -113,15 +113,15 @@ def test_what_is_not_good_enough_does_not_wait(home: Home, run: MakeRun) -> None
 def test_two_people_at_two_terminals(home: Home, run: MakeRun, tmp_path: Path) -> None:
     run("run-1")
     known = {"GAUNTLET_HOME": str(home.root)}
-    one = command(tmp_path, "promote", "run-1", "--approve", MLFLOW_TRACKING_USERNAME="anna", **known)
+    one = called(tmp_path, "promote", "run-1", "--approve", MLFLOW_TRACKING_USERNAME="anna", **known)
     assert (one.returncode, one.stderr) == (0, "")
     assert "waits for another person: gauntlet approve digits --why TEXT" in one.stdout
-    same = command(tmp_path, "approve", "digits", "--why", "mine", MLFLOW_TRACKING_USERNAME="anna", **known)
+    same = called(tmp_path, "approve", "digits", "--why", "mine", MLFLOW_TRACKING_USERNAME="anna", **known)
     assert same.returncode == 2 and "another person has to answer" in same.stderr
     assert "Traceback" not in same.stderr
-    two = command(tmp_path, "approve", "digits", "--why", "tried", MLFLOW_TRACKING_USERNAME="bert", **known)
+    two = called(tmp_path, "approve", "digits", "--why", "tried", MLFLOW_TRACKING_USERNAME="bert", **known)
     assert (two.returncode, two.stderr) == (0, "")
     assert "version 1" in two.stdout and "is now the champion" in two.stdout
-    shown = command(tmp_path, "history", "digits", "--json", **known)
+    shown = called(tmp_path, "history", "digits", "--json", **known)
     ops = [(entry["op"], entry["by"].split()[0]) for entry in json.loads(shown.stdout)["entries"]]
     assert ops == [("ask", "anna"), ("promote", "bert"), ("commit", "bert")]
