@@ -214,13 +214,17 @@ def wait_until_up(process: psutil.Popen, url: str, name: str, log: Path) -> None
 
 
 def stop(process: psutil.Process, patience_s: float = 10) -> None:
-    """Stop a server and its children with SIGTERM; kill what is left after `patience_s`."""
+    """Stop a server with SIGTERM, and then its children that it left; kill what remains after `patience_s`."""
     try:
-        family = [process, *process.children(recursive=True)]
+        children = process.children(recursive=True)
         process.send_signal(signal.SIGTERM)
     except psutil.NoSuchProcess:
         return
-    _, alive = psutil.wait_procs(family, timeout=patience_s)
+    _, deaf = psutil.wait_procs([process], timeout=patience_s)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    alive = [*deaf, *psutil.wait_procs(children, timeout=patience_s)[1]]
     for survivor in alive:
         survivor.kill()
     psutil.wait_procs(alive, timeout=patience_s)
