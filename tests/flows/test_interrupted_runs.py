@@ -17,7 +17,7 @@ import psutil
 import pytest
 from fake_runs import fake_run, waiting_run
 from free_ports import free_port
-from harness import GAUNTLET, SHORT, command, journal, sets, started_run
+from harness import GAUNTLET, SHORT, called, journal, sets, started_run
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 from prefect.client.orchestration import get_client
@@ -51,7 +51,7 @@ def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(folder: P
     process.wait()
     assert not (run / "report.json").exists()
 
-    shown = command(folder, "show", run.name)
+    shown = called(folder, "show", run.name)
     assert shown.returncode == 0, shown.stderr
     assert INTERRUPTED in " ".join(shown.stdout.split())
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
@@ -64,7 +64,7 @@ def test_run_that_was_killed_in_its_race_has_a_report_at_the_next_look(folder: P
     assert recorded["pipeline"].info.status == "KILLED"
     for name, candidate in measured.items():
         assert recorded[name].data.metrics["quality.sqnr_db"] == pytest.approx(candidate.sqnr_db)
-    assert command(folder, "sync").stdout.startswith("0 of 0")  # nothing is left to close
+    assert called(folder, "sync").stdout.startswith("0 of 0")  # nothing is left to close
 
 
 @pytest.mark.nightly

@@ -38,10 +38,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "home" / "runs" / "run-1"
 
 
-def sender_of(folder: Path, uri: str) -> tuple[Sender, Append]:
+def sender_of(folder: Path, uri: str, experiment: str = "first") -> tuple[Sender, Append]:
     """A sender of a run that has started, and how to append to its journal."""
     journal = Journal(folder / "journal.jsonl")
-    journal.append("start", run=PARENT, name="run-1", uri=uri, experiment="first", tags={"stage": "pipeline"})
+    journal.append("start", run=PARENT, name="run-1", uri=uri, experiment=experiment, tags={"stage": "pipeline"})
     return Sender(Home(folder.parents[1]), folder), journal.append
 
 
@@ -179,23 +179,18 @@ def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, p
     assert Sender(sender.home, folder).send()  # as `gauntlet sync` does
 
 
-@pytest.mark.parametrize("order", [("terminal", "page"), ("page", "terminal")], ids="-then-".join)
-def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment(tmp_path: Path, order: tuple[str, str]) -> None:
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
+def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment_whoever_comes_first(
+    server: tuple[str, psutil.Process], tmp_path: Path
+) -> None:
+    home, client = Home(tmp_path / "server"), MlflowClient(server[0])
     (home.root / "report.md").write_text("it passed")
-    port = Port.take()
-    process = start_mlflow(home, port)
-    client = MlflowClient(port.address)
-    try:
+    for order in (("terminal", "page"), ("page", "terminal")):
         for name in order:
             uri = client.tracking_uri if name == "page" else home.mlflow_uri
-            sender, append = sender_of(home.root / "runs" / name, uri)
+            sender, append = sender_of(home.root / "runs" / f"{name}-{order[0]}", uri, order[0])
             append("file", run=PARENT, path="report.md", folder="report")
             assert sender.send()
             assert not json.loads(sender.state_path.read_text())["refused"]
-        runs = client.search_runs([client.get_experiment_by_name("first").experiment_id])
+        runs = client.search_runs([client.get_experiment_by_name(order[0]).experiment_id])
         files = [Path(client.download_artifacts(run.info.run_id, "report/report.md")) for run in runs]
         assert [file.read_text() for file in files] == ["it passed"] * 2
-    finally:
-        stop(process)

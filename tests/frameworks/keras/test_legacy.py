@@ -54,12 +54,12 @@ def attentive() -> Any:
     return tf_keras.Model(words, layers.Dense(2)(layers.Flatten()(mixed)))
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize(("suffix", "exporter"), [(".keras", "Tf2Onnx"), (".h5", "SavedModel")])
 @pytest.mark.parametrize("build", [recurrent, convolutional, attentive])
 def test_networks_are_read_and_exported_as_they_were(
-    load, tmp_path: Path, build: Callable[[], Any], suffix: str
+    load, tmp_path: Path, build: Callable[[], Any], suffix: str, exporter: str
 ) -> None:
-    from frameworks.keras.kinds import SavedModel, Tf2Onnx
+    from frameworks.keras import kinds
     from frameworks.keras.model import from_network
 
     network, file = build(), tmp_path / f"m{suffix}"
@@ -72,10 +72,9 @@ def test_networks_are_read_and_exported_as_they_were(
     inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", *x.shape[1:])),)
     outputs = (TensorSpec(name="y", dtype="float32", shape=("batch", 2)),)
     signature = Signature(task="arrays", inputs=inputs, outputs=outputs, layout="NHWC" if x.ndim == 4 else "none")
-    for exporter in (Tf2Onnx(), SavedModel()):
-        exporter.write(file, signature, tmp_path / "m.onnx")
-        session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
+    getattr(kinds, exporter)().write(file, signature, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
