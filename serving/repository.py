@@ -130,6 +130,8 @@ class Repository:
     async def load(self, name: str) -> ServedModel:
         """Open a model's bundle anew, and swap it in once it is proven; a failure keeps the old one.
 
+        Its canary changes, or ends, in either case.
+
         Raises:
             NotFound: for an unknown name.
             LoadFailed: with the reason.
@@ -146,16 +148,14 @@ class Repository:
                 self.metrics.loads.labels(name, "failure").inc()
                 entry.reason = str(error)
                 entry.state = "READY" if entry.model else "UNAVAILABLE"
+                await self._change_canary(entry, name)
                 raise
             old, entry.model, entry.state, entry.reason = entry.model, model, "READY", ""
             entry.awaited = False
             self.metrics.loads.labels(name, "success").inc()
-            before = entry.canary
-            entry.canary, entry.share = await asyncio.to_thread(self._open_canary, entry, name)
+            await self._change_canary(entry, name)
         log.info("loaded", extra={"model": name, "version": model.version, "canary": entry.share})
         await _retire(old)
-        if before is not entry.canary:
-            await _retire(before)
         return model
 
     async def unload(self, name: str) -> None:
@@ -190,6 +190,12 @@ class Repository:
         if model.apart:
             log.warning("requests are not joined: rows of a call change each other", extra={"model": model.name})
         return model
+
+    async def _change_canary(self, entry: Entry, name: str) -> None:
+        before = entry.canary
+        entry.canary, entry.share = await asyncio.to_thread(self._open_canary, entry, name)
+        if before is not entry.canary:
+            await _retire(before)
 
     def _open_canary(self, entry: Entry, name: str) -> tuple[ServedModel | None, float]:
         """Return the canary and its share; one that cannot be served answers nothing."""

@@ -267,3 +267,21 @@ def test_expected_model_keeps_the_server_from_being_ready_until_it_is_loaded(tmp
     asyncio.run(repository.unload("brightness"))
     assert not repository.ready  # nothing can answer
     model.batcher.close()
+
+
+def test_canary_that_has_ended_gets_no_requests_although_the_champion_cannot_be_opened_again(tmp_path: Path) -> None:
+    champion, canary = brightness_bundle(tmp_path / "b"), brightness_bundle(tmp_path / "c", bias=9)
+    shares = [(canary, 1.0)]
+
+    async def scenario() -> None:
+        repository = Repository(Metrics(), Limits())
+        first = repository.start(Source(lambda: champion, lambda: next(iter(shares), None)))
+        assert repository.model("brightness", request_id="r").version == Bundle.open(canary).digest[:12]
+        shares.clear()
+        (champion / MODEL).write_bytes(b"damaged")
+        with pytest.raises(LoadFailed):
+            await repository.load("brightness")
+        assert repository.model("brightness", request_id="r") is first
+        await repository.close()
+
+    asyncio.run(scenario())
