@@ -250,8 +250,9 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
     if datatype == "BYTES":
         return _string_array(name, array.ravel().tolist(), shape)
     try:
-        return array.astype(dtype).reshape(shape)
-    except OverflowError as error:
+        with np.errstate(over="raise"):
+            return array.astype(dtype).reshape(shape)
+    except (OverflowError, FloatingPointError) as error:
         raise InvalidRequest(f"input '{name}': a value is outside the range of {datatype}") from error
 
 

@@ -122,11 +122,14 @@ def test_large_json_and_texts_are_read_beside_the_event_loop(monkeypatch: pytest
     assert [thread == here for thread in threads] == [True, False, False]
 
 
-def test_texts_that_numpy_would_change_and_too_many_values_are_refused() -> None:
+def test_values_that_numpy_would_change_and_too_many_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="300000 strings; at most 262144"):
         from_bytes("x", "BYTES", (300_000,), memoryview(bytes(4 * 300_000)))
     with pytest.raises(InvalidRequest, match="ends with the character NUL"):
         from_json("x", "BYTES", (2,), ["a", "a\0"])
+    for datatype, value in (("FP32", 1e39), ("FP16", 7e4), ("UINT8", 256)):
+        with pytest.raises(InvalidRequest, match=f"a value is outside the range of {datatype}"):
+            from_json("x", datatype, (2,), [1, value])
     call, values = InferCall(None, {}, {"y": False}, None), np.zeros((1 << 24) + 1, np.uint8)
     with pytest.raises(TooLarge, match="at most 16777216 come as JSON"):
         encode_response(call, {"y": values}, "m", "1")
