@@ -66,7 +66,7 @@ async def received_body(request: Request, limits: Limits) -> AsyncIterator[bytes
     """
     if request.headers.get("content-encoding", "identity") not in ("identity", ""):
         raise UnsupportedEncoding("compressed requests are not supported; send the body as it is")
-    if "upgrade" in request.headers.get("connection", "").lower():  # uvicorn has lost its body
+    if "upgrade" in request.headers:  # its head came in parts, and uvicorn has lost its body
         fix = "Fix: ask in HTTP/1.1 alone (in Java: HttpClient.Version.HTTP_1_1)"
         raise InvalidRequest(f"this server changes to no other protocol than HTTP/1.1. {fix}")
     held: HeldBodies = request.app.state.bodies

@@ -1,6 +1,7 @@
 """HTTP as uvicorn speaks it, with one write for each response."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -40,13 +41,16 @@ MAX_HEAD_BYTES = 65_536
 """Of a request's line and headers, or of what follows a body: to parse a header takes the square of its size."""
 HEAD_TIMEOUT_S = 10.0
 """From a connection, or the first byte behind a response, to the end of a request's headers."""
+UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class JoiningProtocol(HttpToolsProtocol):
     """uvicorn writes the head and the body of a response apart, and the first of them wakes the client too early.
 
-    It also waits for the head of a request as long as it takes, and of any size; this ends such connections.
+    It also waits for the head of a request as long as it takes, and of any size; this ends such connections. And it
+    loses the body of a request that offers to change to another protocol, as Java's HttpClient does at first (`h2c`);
+    this leaves out the offer, as a server may (RFC 9110, section 7.8).
     """
 
     _unparsed_bytes = 0
@@ -72,6 +76,10 @@ class JoiningProtocol(HttpToolsProtocol):
             return
         if self.cycle and self.cycle.response_complete and self._head_timer is None:  # uvicorn waits no longer for one
             self._await_head()
+        if self._head_timer is not None:
+            end = data.find(b"\r\n\r\n")
+            if end >= 0 and (offer := UPGRADE.search(data, 0, end)):
+                data = data[: offer.start()] + data[offer.end() :]
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
