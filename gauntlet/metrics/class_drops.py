@@ -24,7 +24,7 @@ Share = tuple[Floats, Floats]
 
 
 class ClassDrop(Frozen):
-    """The largest drop of a class's recall or precision, or of a number's R², or change of the confidence, proven.
+    """The largest drop of a class's recall or precision, or of a number's R², or change of a mean, that is proven.
 
     Without labels, a class that is predicted less often loses recall, and one that is predicted more often precision.
     """
@@ -86,17 +86,11 @@ def largest_drop(before: Array, after: Array, labels: Sequence[str], truth: Arra
     return largest(drops)
 
 
-def confidence_change(before: Floats, after: Floats) -> ClassDrop:
-    """Compare how certain two models are, by their probabilities of each class, shape (n, classes).
-
-    That is the probability of the most probable one of exclusive classes, and the mean of the more probable answer of
-    classes that are not. Who acts only on what is certain loses by either direction. The lower bound is that of a mean.
-    """
-    exclusive = before.shape[1] > 1 and np.allclose(before.sum(axis=1), 1, atol=0.01)
-    first, last = (p.max(axis=1) if exclusive else np.maximum(p, 1 - p).mean(axis=1) for p in (before, after))
-    change, changed = last - first, f"{first.mean():.3f} before, {last.mean():.3f} now, {len(first)} samples"
-    low = abs(change.mean()) - _half_width(change.std(), len(first), RISK)
-    return ClassDrop(part="mean", label="confidence", images=len(first), changed=changed, drop_low=float(low))
+def mean_change(label: str, before: Floats, after: Floats) -> ClassDrop:
+    """Compare what two models give for each sample, shape (n,), by the means; in either direction, it is a loss."""
+    change, changed = after - before, f"{before.mean():.3f} before, {after.mean():.3f} now, {len(before)} samples"
+    low = abs(change.mean()) - _half_width(change.std(), len(before), RISK)
+    return ClassDrop(part="mean", label=label, images=len(before), changed=changed, drop_low=float(low))
 
 
 def _half_width(spread: Any, count: int, risk: float) -> Any:

@@ -47,7 +47,8 @@ class AccuracyLimits(Frozen):
         ge=0,
         le=1,
         description="recall or precision that a class is proven to lose, R² that a number is, and by how much the mean "
-        "confidence is to change; without labels, which share of a class's predictions is proven to be gone or new",
+        "confidence, or the length of embeddings, is to change; without labels, which share of a class's predictions "
+        "is proven to be gone or new",
     )
     max_ranking_drop: float = Field(
         0.01,
@@ -167,7 +168,7 @@ def compare_accuracy(
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
         scores, truth = expected[problem.primary_output], labels if facts.get("labels_fit") else None
         facts["ranking"] = problem.lost_ranking(scores, actual[problem.primary_output], truth)
-        drops += [facts["largest_class_drop"], problem.confidence_change(scores, actual[problem.primary_output])]
+        drops += [facts["largest_class_drop"], problem.mean_change(scores, actual[problem.primary_output])]
     predicted = problem.outputs_read if before is not None and after is not None else ()
     fed = reference.sequence is None or len(reference.sequence.positions) > 1
     read = {*predicted, *(output for _, output in signature.states if fed)}  # the model itself reads a state

@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.metrics.class_drops import ClassDrop, confidence_change, largest_change, largest_counted_drop
+from gauntlet.metrics.class_drops import ClassDrop, largest_change, largest_counted_drop, mean_change
 from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.error_metrics import within_unit
 from gauntlet.metrics.paired_accuracy import PairedChange
@@ -225,10 +225,18 @@ class Problem(ABC):
         lost = {name: LOST_SHARE * getattr(change, name) for name in ("drop", "low", "high")}
         return change.replace(**lost, after=change.before - lost["drop"])
 
-    def confidence_change(self, expected: Array, actual: Array) -> ClassDrop | None:
-        """Return by how much a candidate is more or less certain; None where `lost_ranking` knows nothing."""
+    def mean_change(self, expected: Array, actual: Array) -> ClassDrop | None:
+        """Return how much more or less certain a candidate is, on which users act; None where nothing tells that.
+
+        That is the probability of the most probable one of exclusive classes, and the mean of the more probable answer
+        of classes that are not.
+        """
         before, after = self._class_probabilities_of_both(expected, actual)
-        return None if before is None or after is None else confidence_change(before, after)
+        if before is None or after is None:
+            return None
+        exclusive = before.shape[1] > 1 and np.allclose(before.sum(axis=1), 1, atol=0.01)
+        first, last = (p.max(axis=1) if exclusive else np.maximum(p, 1 - p).mean(axis=1) for p in (before, after))
+        return mean_change("confidence", first, last)
 
     def _class_probabilities_of_both(self, *outputs: Array) -> list[Floats | None]:
         if outputs[0].dtype.kind != "f" or not all(np.isfinite(output).all() for output in outputs):

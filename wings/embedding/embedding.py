@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
+from gauntlet.metrics.class_drops import ClassDrop, mean_change
 from gauntlet.problems.base import Problem, WeightedMetric
 from gauntlet.problems.output_evidence import SUM_TOLERANCE, Evidence, InferredProblem, is_named
 from gauntlet.problems.prediction import Prediction
@@ -65,6 +66,11 @@ class Embedding(Problem):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return recall at 1."""
         return {"recall_at_1": sums[..., 0] / sums[..., 1]}
+
+    def mean_change(self, expected: Array, actual: Array) -> ClassDrop | None:
+        """Return how far lengths are from 1 where the reference's are 1, so that dot products compare its vectors."""
+        before, after = (abs(np.linalg.norm(vectors.astype(float), axis=1) - 1) for vectors in (expected, actual))
+        return mean_change("distance of the length from 1", before, after) if before.max() <= SUM_TOLERANCE else None
 
     def agreement(self, before: Array, after: Array) -> WeightedMetric:
         """Return the mean cosine similarity of what vectors differ by: a part that all samples share is left out."""

@@ -34,3 +34,16 @@ def test_vectors_that_hardly_move_but_lose_their_neighbors_are_refused() -> None
     comparison = compare_accuracy(golden, embedding.signature, {"y": lost})
     moved = 1 - embedding.agreement(vectors, lost)(np.ones((1, 200)))[0]
     assert moved < 0.01 < comparison.expected_loss.drop
+
+
+def test_vectors_of_other_lengths_are_refused_where_they_had_length_1() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(200, 32)).astype(np.float32)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = rng.uniform(0.6, 1.4, (200, 1)).astype(np.float32)
+    embedding, limits = problem("embedding"), AccuracyLimits()
+    output = embedding.primary_output
+    for before, factor, refused in ((unit, lengths, True), (unit, np.float32(0.98), False), (vectors, lengths, False)):
+        compared = compare_accuracy(Golden({}, {output: before}), embedding.signature, {output: before * factor})
+        failures = [check.name for check in accuracy_checks(limits, compared) if check.blocks]
+        assert failures == (["accuracy.max_class_drop"] if refused else [])
