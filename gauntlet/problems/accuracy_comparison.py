@@ -168,7 +168,8 @@ def compare_accuracy(
         facts |= _compare_predictions(problem, dict(expected), before, after, labels)
         scores, truth = expected[problem.primary_output], labels if facts.get("labels_fit") else None
         facts["ranking"] = problem.lost_ranking(scores, actual[problem.primary_output], truth)
-        drops += [facts["largest_class_drop"], problem.mean_change(scores, actual[problem.primary_output])]
+        certain = problem.mean_change((own or expected)[problem.primary_output], actual[problem.primary_output])
+        drops += [facts["largest_class_drop"], certain]
     predicted = problem.outputs_read if before is not None and after is not None else ()
     fed = reference.sequence is None or len(reference.sequence.positions) > 1
     read = {*predicted, *(output for _, output in signature.states if fed)}  # the model itself reads a state
