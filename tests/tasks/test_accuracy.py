@@ -83,16 +83,16 @@ def test_accuracy_fails_on_calibration_alone_when_the_confidence_is_no_longer_th
 ) -> None:
     """Scores close to zero predict the same classes, with hardly any confidence."""
     faint = with_last_weights(trained.proto(), lambda w: 0.02 * w)
-    report = judge(faint, {"temperature": 1.0, "max_ece": 0.2}, min_sqnr_db=-99)
+    report = judge(faint, {"temperature": 1.0, "max_ece": 0.2}, min_sqnr_db=-99, max_class_drop=1)
     assert failed(report) == ["max_ece"]
     assert "at the temperature 1 of the source network" in report.failures[0].detail
-    assert failed(judge(faint, {"temperature": 0.02, "max_ece": 0.2}, min_sqnr_db=-99)) == []
-    assert failed(judge(faint, {"temperature": 1.0}, min_sqnr_db=-99)) == []
+    assert failed(judge(faint, {"temperature": 0.02, "max_ece": 0.2}, min_sqnr_db=-99, max_class_drop=1)) == []
+    assert failed(judge(faint, {"temperature": 1.0}, min_sqnr_db=-99)) == ["max_class_drop"]
 
 
-def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) -> None:
+def test_accuracy_fails_on_sqnr_and_confidence_when_outputs_are_rescaled(trained, judge) -> None:
     report = judge(with_last_weights(trained.proto(), lambda w: 2 * w), min_sqnr_db=10)
-    assert failed(report) == ["min_sqnr_db"]
+    assert failed(report) == ["max_class_drop", "min_sqnr_db"]
     assert -3 < report.facts.sqnr_db <= 0  # the error is at least as large as the signal without its mean
     assert report.facts.flips == ()
 
