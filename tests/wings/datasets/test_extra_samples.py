@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_images import write_pictures
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
@@ -107,14 +107,14 @@ def test_images_that_a_model_took_as_they_are_join_the_normalized_samples(tmp_pa
     ],
 )
 def test_samples_that_do_not_fit_are_refused(tmp_path: Path, workspace, changes, message: str) -> None:
-    with pytest.raises(StageError, match=rf"extra_samples: .*extra.npz: {message}"):
+    with pytest.raises(ConfigError, match=rf"extra_samples: .*extra.npz: {message}"):
         data(Digits(**SMALL), workspace(), extra=(samples(tmp_path, **changes),))
 
 
 def test_samples_without_labels_are_refused(tmp_path: Path, workspace) -> None:
     path = tmp_path / "extra.npz"
     np.savez(path, input=np.zeros((4, 3, 8, 8), np.float32))
-    with pytest.raises(StageError, match="no 'labels'"):
+    with pytest.raises(ConfigError, match="no 'labels'"):
         data(Digits(**SMALL), workspace(), extra=(path,))
 
 
