@@ -173,6 +173,7 @@ def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_lay
     with pytest.raises(KeyboardInterrupt):
         fit(splits, ended_after(1, half), **config)
     (half.folder / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
+    caplog.clear()
     with caplog.at_level(logging.INFO, "gauntlet.progress"):
         assert fit(splits, half, **config).artifacts == whole.artifacts
     assert [r.done for r in caplog.records if getattr(r, "unit", "") == "epoch"] == [2]  # the first is not done again
