@@ -130,6 +130,10 @@ def latest_report(home: Home) -> RunReport:
     return read_report(folder / "report.json")
 
 
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=int) for line in text.splitlines()]  # NaN is no JSON
+
+
 def journal(folder: Path) -> list[dict[str, Any]]:
     *complete, _ = (folder / "journal.jsonl").read_text().split("\n")  # the last line may be half written
     return [json.loads(line) for line in complete]

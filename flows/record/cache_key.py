@@ -163,6 +163,6 @@ def _versions(modules: set[str]) -> dict[str, str]:
 @lru_cache
 def _version_and_needs(name: str) -> tuple[str, tuple[str, ...]]:
     """Return a package's version, and the names of the packages that it requires, without those of its extras."""
-    found = importlib.metadata.distribution(name)
-    required = [text for text in found.requires or () if "extra ==" not in text]
-    return found.version, tuple(re.split(r"[^\w.-]", text)[0] for text in required)
+    package = importlib.metadata.distribution(name)
+    required = [text for text in package.requires or () if "extra ==" not in text]
+    return package.version, tuple(re.split(r"[^\w.-]", text)[0] for text in required)

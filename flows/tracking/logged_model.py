@@ -76,12 +76,12 @@ def save_model(path: str, mlflow_model: Model, file: Path, providers: list[str])
 @contextmanager
 def _packages_known() -> Iterator[None]:
     """Tell MLflow which packages are installed: to check two requirements, it looks for each file of all, for 2 s."""
-    found = requirements_utils._MODULES_TO_PACKAGES
+    before = requirements_utils._MODULES_TO_PACKAGES
     requirements_utils._MODULES_TO_PACKAGES = dict(installed_packages())  # type: ignore[assignment] # it begins as None
     try:
         yield
     finally:
-        requirements_utils._MODULES_TO_PACKAGES = found
+        requirements_utils._MODULES_TO_PACKAGES = before
 
 
 def _schema(specs: tuple[OurSpec, ...]) -> Schema:

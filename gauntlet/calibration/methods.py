@@ -86,6 +86,6 @@ class Entropy(Frozen):
             return statistics.lowest, statistics.highest
         counts, edges = statistics.histogram
         collector = HistogramCollector("entropy", False, len(counts), LEVELS, 0, "same")
-        found = (counts.view(_Counts), edges, statistics.lowest, statistics.highest)
-        low, high = collector.get_entropy_threshold(found, LEVELS)
+        histogram = (counts.view(_Counts), edges, statistics.lowest, statistics.highest)
+        low, high = collector.get_entropy_threshold(histogram, LEVELS)
         return statistics.within(low, high)

@@ -101,8 +101,7 @@ def benchmark(
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}
     table = run_race(raced, plan, reference, inputs=inputs, on_round=on_round, confidence=confidence, **how)
-    running = _without_failures(examiner, paths, table)
-    others = _after_race(deployed, table)
+    running, others = _without_failures(examiner, paths, table), _after_race(deployed, table)
     for target in config.comparison_only:
         others += race_on_target(target, running, entries[reference], config.resolution, on_round)[0]
     tried = {name: _contenders(name, config, table) for name in models}

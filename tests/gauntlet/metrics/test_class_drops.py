@@ -146,16 +146,12 @@ def test_drop_at_its_limit_of_one_of_many_numbers_is_proven_in_one_of_forty_tabl
 
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize(("classes", "scale"), [(3, 0.55), (3, 2.5), (2, 0.3)])
-def test_confidence_that_is_scaled_is_refused_although_no_class_and_no_order_changes(
-    labelled: bool, classes: int, scale: float
-) -> None:
+def test_scaled_confidence_is_refused_although_no_class_changes(labelled: bool, classes: int, scale: float) -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(scale=1.5, size=(400, classes)).astype(np.float32)
     truth, signature = logits.argmax(axis=1), FRAUD.replace(labels=FRAUD.labels[:classes])
-    golden, limits = (
-        Golden({}, {"y": logits}, truth if labelled else None),
-        AccuracyLimits(min_sqnr_db=-100, max_accuracy_drop=0.1),
-    )
+    golden = Golden({}, {"y": logits}, truth if labelled else None)
+    limits = AccuracyLimits(min_sqnr_db=-100, max_accuracy_drop=0.1)
     noisy = logits + rng.normal(scale=0.05, size=logits.shape).astype(np.float32)
     for actual, passes in ((logits * np.float32(scale), False), (noisy, True)):
         compared = compare_accuracy(golden, signature, {"y": actual})

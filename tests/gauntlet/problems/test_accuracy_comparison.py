@@ -259,9 +259,8 @@ def test_noise_far_below_the_few_values_that_count_is_not_refused(task: Task) ->
     """Of a thousand days, ten have a claim; a model says nearly nothing for the others."""
     rng = np.random.default_rng(2)
     before = np.where(np.arange(1000) % 100, rng.normal(0, 1e-3, 1000), rng.uniform(1, 5, 1000))[:, None]
-    assert (
-        failed(task, before.astype(np.float32), (before + rng.normal(0, 3e-3, before.shape)).astype(np.float32)) == []
-    )
+    after = before + rng.normal(0, 3e-3, before.shape)
+    assert failed(task, before.astype(np.float32), after.astype(np.float32)) == []
 
 
 def test_values_without_a_heavy_tail_are_judged_as_a_whole() -> None:

@@ -1,33 +1,27 @@
-"""`gauntlet predict` of images, arrays and videos as a person meets it."""
+"""`gauntlet predict` of images and arrays as a person meets it."""
 
 import io
-import json
-import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 import onnx
 import onnx_text
 import pandas as pd
 import pytest
 from bundles import keep, keep_golden, pack, png, samples
+from harness import json_lines
 from loaded_modules import modules_after
 from PIL import Image
 from small_images import tiff_of_pages
-from videos import OPENING, camera, cut, digits, gray, write_video
 
 import gauntlet
 from flows.cli.main import main
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
-from wings.prediction.library.video_files import open_video
 from wings.prediction.predict_command import SAMPLES
 from wings.python_api.sample_files import TABLES
 
@@ -46,10 +40,6 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def lines(text: str) -> list[dict[str, object]]:
-    return [json.loads(line, parse_constant=int) for line in text.splitlines()]  # NaN is no JSON
-
-
 def test_folder_is_predicted_and_nothing_is_dropped(
     packed: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,9 +47,9 @@ def test_folder_is_predicted_and_nothing_is_dropped(
     assert main(["predict", str(packed), str(images), "--json"]) == 1
     assert time.process_time() - start < 10  # to count the pages takes longer
     out, err = capsys.readouterr()
-    found = {Path(str(line["image"])).name: line for line in lines(out)}
+    found = {Path(str(line["image"])).name: line for line in json_lines(out)}
     assert [*found] == ["b.png", "broken.jpg", "pages.tif", "a.PNG"]
-    assert found["b.png"]["prediction"]["top"][0]["label"] == "1"  # type: ignore[index]
+    assert found["b.png"]["prediction"]["top"][0]["label"] == "1"
     assert "broken.jpg: not an image" in str(found["broken.jpg"]["error"])
     assert "pages.tif: several frames" in str(found["pages.tif"]["error"])
     assert "2 images of 4 could not be read" in err
@@ -97,8 +87,8 @@ def test_image_is_read_from_standard_input(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(png(4))))
     assert main(["predict", str(packed), "-", "--json"]) == 0
-    [line] = lines(capsys.readouterr().out)
-    assert (line["image"], line["prediction"]["top"][0]["label"]) == ("-", "4")  # type: ignore[index]
+    [line] = json_lines(capsys.readouterr().out)
+    assert (line["image"], line["prediction"]["top"][0]["label"]) == ("-", "4")
 
 
 def test_drawings_lie_as_their_images_do(packed: Path, images: Path, tmp_path: Path) -> None:
@@ -151,12 +141,12 @@ def test_arrays_give_arrays(
     bundle = bundled(workspace(), proto, "a", "b")
     np.savez(tmp_path / "in.npz", a=np.ones((5, 3), np.float32), b=np.ones((5, 3), np.float32), unused=np.zeros(1))
     assert main(["predict", bundle, str(tmp_path / "in.npz"), "--json", "--out", str(tmp_path / "out.npz")]) == 0
-    assert lines(capsys.readouterr().out)[4] == {"sample": "4", "prediction": {"outputs": {"y": [2.0, 2.0, 2.0]}}}
+    assert json_lines(capsys.readouterr().out)[4] == {"sample": "4", "prediction": {"outputs": {"y": [2.0, 2.0, 2.0]}}}
     with np.load(tmp_path / "out.npz") as file:
         assert file["y"].tolist() == [[2.0] * 3] * 5
     np.savez(tmp_path / "in.npz", a=np.array([[np.nan, 1, 1]], np.float32), b=np.ones((1, 3), np.float32))
     assert main(["predict", bundle, str(tmp_path / "in.npz"), "--json"]) == 0
-    assert lines(capsys.readouterr().out) == [{"sample": "0", "prediction": {"outputs": {"y": ["NaN", 2.0, 2.0]}}}]
+    assert json_lines(capsys.readouterr().out) == [{"sample": "0", "prediction": {"outputs": {"y": ["NaN", 2.0, 2.0]}}}]
     np.savez(tmp_path / "in.npz", a=np.ones((5, 3), np.float32))
     assert main(["predict", bundle, str(tmp_path / "in.npz")]) == 2
     assert "no array for the input 'b'" in capsys.readouterr().err
@@ -174,7 +164,7 @@ def test_table_is_read_as_a_run_reads_it(
     np.save(tmp_path / "in.npy", np.array([[1, 2, 3], [4, 5, 6.5]]))
     for name in (table.name, "in.npy"):
         assert main(["predict", bundle, str(tmp_path / name), "--json"]) == 0
-        found = [line["prediction"] for line in lines(capsys.readouterr().out)]
+        found = [line["prediction"] for line in json_lines(capsys.readouterr().out)]
         assert found == [{"outputs": {"y": [2, 4, 6]}}, {"outputs": {"y": [8, 10, 13]}}]
     table.write_text("one,two\n1,2\n")
     assert main(["predict", bundle, str(table)]) == 2
@@ -191,7 +181,7 @@ def test_columns_that_the_model_was_fitted_on_are_found_by_name(
     bundle = bundled(workspace(), proto, "x")
     table.write_text("three,label,one,the two,more\n3,cat,1,2,4\n6.5,dog,4,5,4\n")
     assert main(["predict", bundle, str(table), "--json"]) == 0
-    found = [line["prediction"] for line in lines(capsys.readouterr().out)]
+    found = [line["prediction"] for line in json_lines(capsys.readouterr().out)]
     assert found == [{"outputs": {"y": [1, 2, 3]}}, {"outputs": {"y": [4, 5, 6.5]}}]
     run = gauntlet.load(bundle).run
     assert run(pd.DataFrame({"three": [3], "the two": [2], "one": [1]}))["y"].tolist() == [[1, 2, 3]]
@@ -213,119 +203,3 @@ def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path
     loaded = modules_after(f"from flows.cli.main import main; assert main({arguments!r}) == 0")
     assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded
     assert "onnxruntime" in loaded
-
-
-@pytest.fixture
-def video(tmp_path: Path) -> Path:
-    """A video of the digits 0 to 4."""
-    return write_video(tmp_path / "digits.mkv", digits(5), "FFV1")
-
-
-def heed_ctrl_c() -> None:
-    """Undo what a shell does to the processes that it starts in the background, and they to theirs."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_every_frame_is_a_line_and_the_last_line_sums_up(
-    packed: Path, video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["predict", str(packed), str(video), "--json"]) == 0
-    *frames, last = lines(capsys.readouterr().out)
-    assert [frame["frame"] for frame in frames] == [0, 1, 2, 3, 4]
-    assert [frame["time_s"] for frame in frames] == [0, 0.1, 0.2, 0.3, 0.4]
-    assert [frame["prediction"]["top"][0]["label"] for frame in frames] == ["0", "1", "2", "3", "4"]  # type: ignore[index]
-    summary = last["summary"]
-    assert isinstance(summary, dict)
-    assert (summary["frames"], summary["dropped"]) == (5, 0)
-    assert 0 < summary["latency_p50_ms"] <= summary["latency_p95_ms"]
-
-
-def test_people_see_lines_and_a_sentence(packed: Path, video: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", str(packed), str(video), "--frames", "2"]) == 0
-    first, second, summary, stages = capsys.readouterr().out.splitlines()
-    assert first.split()[:4] == ["0", "0.000", "s", "0:"]
-    assert second.split()[:4] == ["1", "0.100", "s", "1:"]
-    assert summary.startswith("2 frames in ")
-    assert "latency p50" in summary
-    assert summary.endswith("0 dropped")
-    assert re.fullmatch(
-        r"p95 of each stage in ms: decode [\d.]+, preprocess [\d.]+, infer [\d.]+, postprocess [\d.]+", stages
-    )
-
-
-def test_frames_are_drawn_as_images_or_as_a_video(
-    packed: Path, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["predict", str(packed), str(video), "--draw", str(tmp_path / "drawn"), "--json"]) == 0
-    assert [*lines(capsys.readouterr().out)[-1]["summary"]["stages_p95_ms"]][-1] == "draw"  # type: ignore[index]
-    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == [f"{i:06}.png" for i in range(5)]
-    assert main(["predict", str(packed), str(video), "--draw", str(tmp_path / "new" / "drawn.mp4")]) == 0
-    found = list(open_video(str(tmp_path / "new" / "drawn.mp4"), 3, 60).frames())
-    assert len(found) == 5
-    still = cv2.imread(str(tmp_path / "drawn" / "000003.png"))
-    height, width = still.shape[:2]
-    assert found[3].pixels.shape == (height + height % 2, width + width % 2, 3)
-    assert abs(float(found[3].pixels.mean()) - float(still.mean())) < 4
-
-
-def test_truncated_video_keeps_what_was_predicted(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = cut(write_video(tmp_path / "a.mkv", [gray(8 * i) for i in range(30)]))
-    assert main(["predict", str(packed), str(broken), "--json", "--draw", str(tmp_path / "out.mp4")]) == 2
-    out, err = capsys.readouterr()
-    *frames, last = lines(out)
-    assert last["summary"]["frames"] == len(frames) > 5  # type: ignore[index]
-    assert err.count("\n") == 1
-    assert f"cut-a.mkv: ends after {len(frames)} of about 30 frames" in err
-    assert len(list(open_video(str(tmp_path / "out.mp4"), 3, 60).frames())) == len(frames)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["none.mp4"], "none.mp4: no such file"),
-        (["{video}", "a.png"], "a video is predicted alone"),
-        (["{video}", "--out", "a.npz"], "for a video use --json"),
-        (["{video}", "--draw", "{video}"], "it is the video itself"),
-        (["-", "--frames", "3"], "--frames: it is for a video"),
-        (["-", "--timeout", "3"], "--timeout: it is for a video"),
-        (["camera:zero"], "expected camera:N"),
-    ],
-)
-def test_invalid_arguments_for_a_video_are_refused_in_one_line(
-    packed: Path, video: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
-) -> None:
-    assert main(["predict", str(packed), *(argument.format(video=video) for argument in arguments)]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("gauntlet: ")
-    assert words in err
-    assert err.count("\n") == 1
-
-
-def test_unreadable_video_is_one_line_without_the_noise_of_a_decoder(packed: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty.mp4").touch()
-    command = [sys.executable, "-m", "flows.cli.main", "predict", str(packed), str(tmp_path / "empty.mp4")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    fix = "Fix: copy or convert it again; FFmpeg cannot read it"
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"gauntlet: {tmp_path / 'empty.mp4'}: not a readable video. {fix}\n"
-
-
-@pytest.mark.slow
-def test_interrupted_camera_ends_with_the_summary(packed: Path, tmp_path: Path) -> None:
-    with camera(digits(OPENING + 4)) as sender:
-        sender.send(OPENING)
-        command = [sys.executable, "-m", "flows.cli.main", "predict", str(packed), sender.url, "--json"]
-        command += ["--draw", str(tmp_path / "out.mp4"), "--timeout", "120"]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
-        ) as process:
-            first = process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    *frames, last = lines(first + out)
-    assert len(frames) <= last["summary"]["frames"] <= len(frames) + 1  # type: ignore[index]
-    assert "Traceback" not in err
-    assert len(list(open_video(str(tmp_path / "out.mp4"), 3, 60).frames())) >= 1

@@ -21,7 +21,7 @@ from wings.lifecycle.registered_model import named_bundle
 if TYPE_CHECKING:
     from wings.lifecycle.registry.watch import Watched  # loads MLflow, which a bundle does not need
 
-Found = TypeVar("Found")
+Look = TypeVar("Look")
 COLORS = {"no alarm": "green", "harmless": "green", "cannot tell": "yellow", "harmful": "red"}
 
 
@@ -36,8 +36,8 @@ def monitor_model(options: argparse.Namespace) -> int:
         time.sleep(options.every)
 
 
-def patiently(look: Callable[[], Found], every: float | None) -> Found:
-    """Return what a look found; one that breaks, as while the registry is away, is repeated after `every` seconds."""
+def patiently(look: Callable[[], Look], every: float | None) -> Look:
+    """Return the result of a look; one that breaks, as when the registry is away, is repeated after `every` seconds."""
     while True:
         try:
             return look()
