@@ -71,11 +71,16 @@ class OpenVinoEngine(Engine):
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
         """Share the inputs' memory with the request, and copy the outputs from its tensors."""
-        for name, array in feed.items():
-            own = np.require(array, requirements=("C", "W"))  # OpenVINO takes no other memory
-            self.request.set_tensor(name, ov.Tensor(own, shared_memory=True))
+        native = ((array, array.dtype.newbyteorder("=")) for array in feed.values())
+        shared = [np.require(array, dtype, ("C", "W")) for array, dtype in native]  # OpenVINO takes no other memory
+        for name, array in zip(feed, shared, strict=True):
+            self.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+
+        def infer(_: Sequence[Array] = shared) -> None:
+            self.request.infer()  # the default keeps the arrays, which the request does not
+
         outputs = range(len(self.compiled.outputs))
-        return self.request.infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
+        return infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
 
     def run(self, names: Sequence[str], feed: NamedArrays) -> list[Array]:
         """Return the named outputs of one call; threads wait for each other."""
