@@ -63,7 +63,13 @@ def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
     uri, up = server
     # A training of its own, so that there are live metrics to send.
     report = run(
-        quick_config(f"tracking.uri={uri}", "train.epochs=4", "evaluate.min_accuracy=0.5", "evaluate.min_recall=0")
+        quick_config(
+            f"tracking.uri={uri}",
+            "train.epochs=4",
+            "evaluate.min_accuracy=0.5",
+            "evaluate.min_recall=0",
+            "benchmark.profile=true",
+        )
     )
     assert report.verdict == "passed"
     assert "MLflow run" not in report.links
