@@ -1,6 +1,7 @@
 """Inputs that callers keep constant become part of the model."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -41,15 +42,20 @@ def find_input(graph: onnx.GraphProto, name: str) -> onnx.ValueInfoProto:
 def input_array(declared: onnx.ValueInfoProto, value: InputValue) -> Array:
     """Return the value as an array of the input's type and shape; `ConfigError` when it does not fit."""
     raw, shape = np.asarray(value), tensor_shape(declared)
-    dtype = helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
-    array = raw.astype(dtype)
-    fixed = None if shape is None else [axis if isinstance(axis, int) else 1 for axis in shape]
-    if fixed is not None and array.size == np.prod(fixed):
-        array = array.reshape(fixed)
-    lossless = raw.dtype.kind in "US" if dtype.kind == "O" else bool(np.all(array.ravel() == raw.ravel()))
-    if not (lossless or dtype.kind == "f") or (shape is not None and not fits_shape(array.shape, shape)):
-        raise ConfigError(
-            f"normalize.fix_inputs.{declared.name}: {value} does not fit the input, {format_type(declared)}; give a "
-            "value of this type, or a list of its elements"
-        )
-    return array
+    with suppress(KeyError, OverflowError, ValueError), np.errstate(over="ignore", invalid="ignore"):
+        dtype = helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)  # KeyError: no tensor
+        array = raw.astype(dtype)
+        fixed = None if shape is None else [axis if isinstance(axis, int) else 1 for axis in shape]
+        if fixed is not None and array.size == np.prod(fixed):
+            array = array.reshape(fixed)
+        same = array.ravel() == raw.ravel()
+        if dtype.kind == "f":  # rounded, but finite where the value is
+            same |= np.isfinite(array.ravel()) | ~np.isfinite(raw.ravel().astype(np.float64))
+        elif dtype.kind == "O":
+            same = np.asarray(raw.dtype.kind in "US")
+        if np.all(same) and (shape is None or fits_shape(array.shape, shape)):
+            return array
+    raise ConfigError(
+        f"normalize.fix_inputs.{declared.name}: {value} does not fit the input, {format_type(declared)}; give a "
+        "value of this type, or a list of its elements"
+    )

@@ -189,6 +189,9 @@ def test_nested_branches_fold_with_their_equal_names_kept_apart() -> None:
         ({"rate": 1}, "the model has no input 'rate'; available: 'x', 'sr'"),
         ({"sr": 1.5}, "normalize.fix_inputs.sr: 1.5 does not fit the input, int64[]"),
         ({"x": (1.0, 2.0)}, "does not fit the input, float[1, 16]"),
+        ({"sr": "fast"}, "fast does not fit the input, int64[]"),
+        ({"sr": 2**70}, "does not fit the input, int64[]"),
+        ({"x": (1e39,) * 16}, "does not fit the input, float[1, 16]"),  # infinite in float32
     ],
 )
 def test_input_that_cannot_be_fixed_is_refused(values: dict[str, object], message: str) -> None:
