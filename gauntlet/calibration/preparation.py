@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes
-from gauntlet.onnx_model.graph import attributes_of, int_values, opset_versions, required_inputs
-from gauntlet.onnx_model.model_file import is_large_file, read_graph, read_model, write_model
+from gauntlet.onnx_model.graph import all_nodes, attributes_of, int_values, opset_versions, required_inputs
+from gauntlet.onnx_model.model_file import bodies, is_large_file, read_graph, read_model, write_model
 from gauntlet.runtime.batched_inference import DTYPES
 from gauntlet.runtime.session import open_session
 
@@ -147,9 +147,11 @@ def _restores(node: onnx.NodeProto, shape: onnx.TensorShapeProto, constants: Map
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto | None]]:
-    """Return the nodes that read each tensor; None stands for the caller of the model."""
+    """Return the nodes that read each tensor; None stands for the caller of the model, and for nodes in a body."""
     readers: dict[str, list[onnx.NodeProto | None]] = {output.name: [None] for output in graph.output}
     for node in graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
+        for name in (name for body in bodies(node) for inner in all_nodes(body) for name in inner.input):
+            readers.setdefault(name, []).append(None)
     return readers

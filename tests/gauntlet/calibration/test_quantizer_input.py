@@ -230,6 +230,29 @@ def test_another_mean_is_no_pool(tmp_path: Path, nodes: str, shape: str) -> None
     assert "ReduceMean" in operators(tmp_path / "prepared.onnx")
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "g = HardSigmoid<alpha = 0.16666667, beta = 0.5>(relu) h = Mul(relu, g)",
+        f"{MEAN} g = Identity(m) h = Reshape(m, back)",
+    ],
+    ids=["gate", "mean"],
+)
+def test_what_a_branch_reads_is_not_fused(tmp_path: Path, nodes: str) -> None:
+    branches = """
+        c = Constant<value_float = 0.0>() s = ReduceSum<keepdims = 0>(relu) b = Greater(s, c)
+        y = If(b) <
+            then_branch = read () => (float[k] u) { u = Neg(g) },
+            else_branch = other () => (float[k] v) { v = Neg(h) }
+        >
+    """
+    model, prepared = pooled(tmp_path / "m.onnx", nodes + branches), tmp_path / "prepared.onnx"
+    prepare_for_quantization(model, prepared)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 3, 5, 5)).astype(np.float32)}
+    ours, theirs = (open_session(path).run(None, feed)[0] for path in (prepared, model))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_listed_weight_that_was_folded_is_no_input_afterwards(tmp_path: Path) -> None:
     """Files before IR version 4 list weights among the inputs; ONNX Runtime folds a shape and keeps its input."""
     text = (
