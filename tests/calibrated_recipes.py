@@ -35,6 +35,25 @@ def quantized(
     return quantize(recipe, out, model=model, prepared=found.get("prepared"), ranges=found.get("ranges"))
 
 
+def brought(out: Workspace, proto: onnx.ModelProto) -> tuple[Artifact, Artifact]:
+    """Store a model and samples for it."""
+    signature_from_graph(proto).write(proto)
+    onnx.save(proto, out.folder / "brought.onnx")
+    rng = np.random.default_rng(0)
+    samples = {}
+    for value in proto.graph.input:
+        if value.name not in {tensor.name for tensor in proto.graph.initializer}:
+            axes = [axis.dim_value or 1 for axis in value.type.tensor_type.shape.dim][1:]
+            samples[value.name] = rng.standard_normal((16, *axes)).astype(np.float32)
+    np.savez(out.folder / "samples.npz", **samples)
+    return out.store_file(out.folder / "brought.onnx"), out.store_file(out.folder / "samples.npz")
+
+
+def applied(recipe: Any, out: Workspace, proto: onnx.ModelProto) -> Report[QuantizeFacts]:
+    model, samples = brought(out, proto)
+    return quantized(recipe, out, model, samples, samples)
+
+
 def network(path: Path, batch: Any = "n", scale: float = 1.0) -> Path:
     """Write convolutions with a residual sum, a constant branch, and a Gemm; `scale` reaches the first weights."""
     text = f"""

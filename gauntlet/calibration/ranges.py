@@ -36,10 +36,6 @@ class Ranges(Frozen):
         path.write_text(self.model_dump_json(), encoding="utf-8")
         return path
 
-    def tensors(self, method: str) -> frozenset[str]:
-        """Return the tensors that have a range by a method; none for a method that the calibration did not run."""
-        return frozenset(self.methods.get(method, ()))
-
     def write_for_ort(self, method: str, path: Path) -> Path:
         """Write one method's ranges as the calibration cache that `quantize_static` reads; return its path.
 

@@ -13,7 +13,7 @@ from gauntlet.calibration.quantizer_input import mend_graph
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.onnx_model.model_file import is_large_file, read_model, write_model
 from tasks.quantize.base import Recipe
-from tasks.quantize.left_out import LeftOut, quantize_what_works, without_stored_weights
+from tasks.quantize.left_out import LeftOut, quantize_what_works, without_channels, without_stored_weights
 
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 OPERATORS = {"all": None, "matmul": ["MatMul"]}  # the quantizer first turns every Gemm into a MatMul and an Add
@@ -64,4 +64,5 @@ class DynamicInt8(Recipe):
                     extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
                 )
 
-            return quantize_what_works(write, target, proto.graph, without_stored_weights(proto.graph))
+            left_out = without_stored_weights(proto.graph) | (without_channels(proto.graph) if self.per_channel else {})
+            return quantize_what_works(write, target, proto.graph, left_out)

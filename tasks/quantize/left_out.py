@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.errors import StageError, one_line
@@ -39,6 +39,28 @@ def without_ranges(graph: onnx.GraphProto, known: Collection[str]) -> dict[str, 
         for name in (*node.input, *node.output)
         if name in missing
     }
+
+
+def without_channels(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the products whose stored weights have not two axes: the runtime refuses a scale for each channel."""
+    other = {tensor.name for tensor in graph.initializer if len(tensor.dims) != 2}
+    products = (node for node in graph.node if node.op_type == "MatMul")
+    return {node.name: "its weights have not two axes" for node in products if not other.isdisjoint(node.input)}
+
+
+def without_own_range(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the limits that ONNX Runtime's quantizer would drop, or give its input the range of -> the reason."""
+    public, reasons = {output.name for output in graph.output}, dict[str, str]()
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type in ("Clip", "Relu") and node.input[0] in public:
+            reasons[node.name] = f"its range is not that of the output {node.input[0]!r}, which it reads"
+        elif node.op_type == "Clip":
+            limits = (stored.get(name) for name in (*node.input[1:], "", ""))
+            low, high, *_ = (0 if limit is None else numpy_helper.to_array(limit).item() for limit in limits)
+            if low > 0 or high < 0:
+                reasons[node.name] = "its range does not include zero, and an integer's does"
+    return reasons
 
 
 def without_stored_weights(graph: onnx.GraphProto) -> dict[str, str]:

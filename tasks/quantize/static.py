@@ -21,7 +21,13 @@ from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.base import Recipe
-from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges
+from tasks.quantize.left_out import (
+    LeftOut,
+    quantize_what_works,
+    without_channels,
+    without_own_range,
+    without_ranges,
+)
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 PRODUCTS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
@@ -93,12 +99,14 @@ class StaticInt8(Recipe):
             raise StageError(f"static quantization needs activation ranges; {reason}")
         proto = read_graph(prepared)
         chosen = set(head_nodes(proto.graph) if self.float_head else ()).union(float_nodes)
-        known, source = ranges.tensors(self.calibration_method.name), prepared
+        known, source = ranges.methods.get(self.calibration_method.name, {}), prepared
+        left_out = without_ranges(proto.graph, known) | without_own_range(proto.graph)
+        left_out |= without_channels(proto.graph) if self.per_channel else {}
 
         def write(left_out: Collection[str]) -> None:
             self._write(source, ranges, target, chosen.union(left_out), proto)
 
-        return quantize_what_works(write, target, proto.graph, without_ranges(proto.graph, known))
+        return quantize_what_works(write, target, proto.graph, left_out)
 
     def _write(
         self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], proto: onnx.ModelProto
@@ -143,7 +151,7 @@ def head_nodes(graph: onnx.GraphProto) -> frozenset[str]:
 
     No later layer averages out rounding errors of these nodes, and one range covers the outputs of all classes.
     """
-    producers = {name: node for node in graph.node for name in node.output}
+    producers = {name: node for node in graph.node for name in node.output if name}
     head, pending = dict[str, onnx.NodeProto](), [output.name for output in graph.output]
     while pending:
         node = producers.get(pending.pop())

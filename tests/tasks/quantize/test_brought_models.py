@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from calibrated_recipes import calibrated, quantized
+from calibrated_recipes import applied, brought, calibrated, quantized
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from random_boxes import CLASSES, imperfect, objects
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
-from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec, signature_from_graph
+from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.splits import ArraySplit
@@ -31,25 +31,6 @@ from tasks.structure import StructureConfig, structure
 STATIC = StaticInt8()
 EXACT = STATIC.without_saturation(Processor.current())
 DYNAMIC = DynamicInt8(op_types="matmul")
-
-
-def brought(out: Workspace, proto: onnx.ModelProto) -> tuple[Artifact, Artifact]:
-    """Store a model and samples for it."""
-    signature_from_graph(proto).write(proto)
-    onnx.save(proto, out.folder / "brought.onnx")
-    rng = np.random.default_rng(0)
-    samples = {}
-    for value in proto.graph.input:
-        if value.name not in {tensor.name for tensor in proto.graph.initializer}:
-            axes = [axis.dim_value or 1 for axis in value.type.tensor_type.shape.dim][1:]
-            samples[value.name] = rng.standard_normal((16, *axes)).astype(np.float32)
-    np.savez(out.folder / "samples.npz", **samples)
-    return out.store_file(out.folder / "brought.onnx"), out.store_file(out.folder / "samples.npz")
-
-
-def applied(recipe: Any, out: Workspace, proto: onnx.ModelProto) -> Report[QuantizeFacts]:
-    model, samples = brought(out, proto)
-    return quantized(recipe, out, model, samples, samples)
 
 
 def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[QuantizeFacts]) -> None:

@@ -1,0 +1,76 @@
+"""Nodes that ONNX Runtime's quantizer would write wrong files for stay in float."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+from calibrated_recipes import applied, brought
+
+from gauntlet.core.workspace import Workspace
+from gauntlet.metrics.output_noise import worst_noise_db
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.processor import Processor
+from gauntlet.runtime.session import open_session
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.static import StaticInt8, head_nodes
+
+EXACT = StaticInt8().without_saturation(Processor.current())
+WIDE = "m (float[n,4,64] x) => (float[n,4,6] y) <float[1,64,6] w> { y = MatMul(x, w) }"
+VECTOR = "m (float[n,64] x) => (float[n] y) <float[64] w> { y = MatMul(x, w) }"
+BESIDE = """
+    m (float[n,16] x) => (float[n,8] h, float[n,4] y) <float[16,8] w, float[8] b, float[8,4] v>
+    { h = Gemm(x, w, b) r = Relu(h) y = MatMul(r, v) }
+"""
+FAR_FROM_ZERO = """
+    m (float[n,16] x) => (float[n,4] y) <float[16,8] w, float[8] b, float[8,4] v, float low = {0.5}, float high = {3}>
+    { h = Gemm(x, w, b) r = Clip(h, low, high) y = MatMul(r, v) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text", "reason"),
+    [
+        (EXACT, WIDE, "its weights have not two axes"),
+        (EXACT.replace(format="qoperator"), WIDE, "its weights have not two axes"),
+        (DynamicInt8(weights="s8", per_channel=True), WIDE, "its weights have not two axes"),
+        (EXACT.replace(format="qoperator"), VECTOR, "its weights have not two axes"),
+        (EXACT, BESIDE, "its range is not that of the output 'h'"),
+        (EXACT.replace(format="qoperator"), BESIDE, "its range is not that of the output 'h'"),
+        (EXACT, FAR_FROM_ZERO, "its range does not include zero"),
+    ],
+)
+def test_outputs_stay_near_those_of_the_model(
+    workspace: Callable[..., Workspace], recipe: Any, text: str, reason: str
+) -> None:
+    out, proto = workspace(), onnx_text.model(text)
+    report = applied(recipe, out, proto)
+    [left] = report.facts.left_out.values()
+    assert left.startswith(reason)
+    model, samples = brought(out, proto)
+    with np.load(out.path(samples)) as file:
+        inputs = dict(file)
+    outputs = [
+        [*batched_inference(open_session(out.path(each)), inputs).run(16).values()]
+        for each in (report.artifacts["model"], model)
+    ]
+    assert worst_noise_db(*outputs) > 20
+
+
+def test_weights_of_two_axes_have_a_scale_for_each_channel(workspace: Callable[..., Workspace]) -> None:
+    report = applied(EXACT, workspace(), onnx_text.model(WIDE.replace("[1,64,6]", "[64,6]")))
+    assert report.facts.left_out == {}
+
+
+def test_head_does_not_grow_by_outputs_and_inputs_without_a_name() -> None:
+    proto = onnx_text.model("""
+        m (float[t,1,8] x) => (float[t,1,4] y) <float[1,16,8] w, float[1,16,4] r, float[4,4] v, float six = {6}>
+        {
+            [before] a = Relu(x) [layer] , h, = LSTM<hidden_size = 4>(a, w, r)
+            [last] p = MatMul(h, v) [limits] y = Clip(p, , six)
+        }
+    """)
+    onnx.checker.check_model(proto)
+    assert head_nodes(proto.graph) == {"last", "limits"}
