@@ -33,7 +33,9 @@ ENOUGH_DB = 30.0
 MIN_GAIN_DB = 0.01
 """A smaller gain is the noise of these samples."""
 BATCH = 4
-"""Samples in one call where every layer's outputs are in memory."""
+"""Samples in one call, where the outputs of all layers fit into `MAX_BYTES`."""
+MAX_BYTES, COPIES = 2_000_000_000, 5
+"""For the activations of all samples: of each, about so many times the outputs of its largest layer, at once."""
 INT32 = np.iinfo(np.int32)
 
 
@@ -85,9 +87,7 @@ def _correct(proto: onnx.ModelProto, source: onnx.ModelProto, layers: Sequence[_
     before_db = _noise_db(_run(proto, judged), expected)
     if not before_db[0] < ENOUGH_DB:
         return 0.0
-    inference = batched_inference(open_session(source.SerializeToString()), made_from)
-    calls = [inference.feed(start, BATCH) for start in range(0, len(inference), inference.batch(BATCH))]
-    means = _channel_means(source, [layer.float_output for layer in layers], calls)
+    calls, means = _channel_means(source, [layer.float_output for layer in layers], made_from)
     _change_biases(proto, layers, means, calls)
     gains_db = _noise_db(_run(proto, judged), expected) - before_db
     return 0.0 if (gains_db[1:] < 0).any() else float(gains_db[0])
@@ -122,13 +122,23 @@ def _run(model: onnx.ModelProto, samples: NamedArrays) -> list[Array]:
     return [*batched_inference(open_session(model.SerializeToString()), samples).run(BATCH).values()]
 
 
-def _channel_means(source: onnx.ModelProto, tensors: Sequence[str], calls: Sequence[NamedArrays]) -> dict[str, Floats]:
-    """Return the mean of every channel of these tensors of the float model, as float64 of shape (channels,)."""
+def _channel_means(
+    source: onnx.ModelProto, tensors: Sequence[str], samples: NamedArrays
+) -> tuple[list[NamedArrays], dict[str, Floats]]:
+    """Return calls with as many samples as memory allows, and the mean of every channel of these tensors of the model.
+
+    The means are float64 of shape (channels,).
+    """
     public = {output.name for output in source.graph.output}
     source.graph.output.extend(onnx.ValueInfoProto(name=name) for name in {*tensors} - public)
     session, names = open_session(source.SerializeToString(), level="basic"), [*dict.fromkeys(tensors)]
+    inference = batched_inference(session, samples)
+    sizes, least = [array.nbytes for array in session.run(names, inference.feed(0, 1))], inference.batch(1)
+    count = min(len(inference), least * max(1, MAX_BYTES // (COPIES * max(sizes))))
+    batch = inference.batch(max(1, min(BATCH, count, MAX_BYTES // sum(sizes))))
+    calls = [inference.feed(start, batch) for start in range(0, count, batch)]
     sums = [[*map(_sums, session.run(names, feed))] for feed in calls]
-    return {name: _mean(parts) for name, parts in zip(names, zip(*sums, strict=True), strict=True)}
+    return calls, {name: _mean(parts) for name, parts in zip(names, zip(*sums, strict=True), strict=True)}
 
 
 def _sums(array: Array) -> tuple[Floats, int]:
@@ -150,7 +160,7 @@ def _change_biases(
     tensors, start = [dict(feed) for feed in calls], 0
     for layer in layers:
         part, start = nodes[start : layer.place + 1], layer.place + 1
-        made = {name for node in part for name in node.output}
+        made = {name for node in part for name in node.output if name}
         needed = {name for node in part for name in node.input if name in tensors[0]}
         kept = [name for name in made if last_read.get(name, -1) >= start or name == layer.output]
         weights = [stored[name] for name in {name for node in part for name in node.input} if name in stored]

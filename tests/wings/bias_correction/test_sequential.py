@@ -1,5 +1,6 @@
 """Biases are corrected one layer after the other, and never for the worse."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gauntlet.metrics.output_noise import worst_noise_db
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.quantize.static import StaticInt8
+from wings.bias_correction import sequential
 from wings.bias_correction.sequential import correct_biases
 
 CHANNELS = 16
@@ -58,7 +60,7 @@ def quantized(proto: onnx.ModelProto, folder: Path, samples: NamedArrays) -> tup
     prepared, target = folder / "prepared.onnx", folder / "quantized.onnx"
     onnx.save(proto, prepared)
     whole = onnx.load(prepared)
-    names = [name for node in proto.graph.node for name in node.output]
+    names = [name for node in proto.graph.node for name in node.output if name]
     whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name != "y")
     values = batched_inference(open_session(whole.SerializeToString(), level="off"), samples).run(64) | samples
     ranges = {name: (float(values[name].min()), float(values[name].max())) for name in [*names, "x"]}
@@ -120,6 +122,42 @@ def test_file_keeps_its_bytes_where_the_correction_does_not_help(
     content = target.read_bytes()
     assert correct_biases(target, prepared, samples) == 0
     assert target.read_bytes() == content
+
+
+def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequential, "MAX_BYTES", 1_000_000)
+    prepared, target = quantized(separable_network(6), tmp_path, images(64, 1))
+    peaks = []
+    for count in (16, 512):
+        content, samples = target.read_bytes(), images(count, 1)
+        tracemalloc.start()
+        correct_biases(target, prepared, samples)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        target.write_bytes(content)
+    assert peaks[1] < 3 * peaks[0]
+
+
+def test_outputs_and_inputs_without_a_name_are_no_obstacle(tmp_path: Path) -> None:
+    """As the indices of a MaxPool, and the lower limit of a Clip."""
+    text = """
+        m (float[n,16,12] x) => (float[n,16,11] y)
+        <float[16,16,1] w, float[16] b, float[16,16,1] v, float[16] c, float six = {6}>
+        {
+            p = MaxPool<kernel_shape = [2]>(x) h = Conv(p, w, b)
+            r = Clip(h, , six) y = Conv(r, v, c)
+        }
+    """
+    random = np.random.default_rng(3)
+    spread = np.exp(random.normal(0, 1.5, (16, 1, 1)))
+    weights = {"w": random.normal(0, 0.3, (16, 16, 1)) * spread, "v": random.normal(0.3, 0.3, (16, 16, 1))}
+    proto = onnx_text.model(text, weights)
+    proto.graph.node[0].output.append("")
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"node{number}"
+    samples = {"x": random.normal(0, 1, (64, 16, 12)).astype(np.float32)}
+    prepared, target = quantized(proto, tmp_path, samples)
+    assert correct_biases(target, prepared, samples) > 0
 
 
 def test_layers_without_a_bias_are_left_alone(tmp_path: Path) -> None:
