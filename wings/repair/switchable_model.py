@@ -34,6 +34,7 @@ SWITCH = "switch/"
 QUANTIZABLE = QDQRegistry.keys() | QLinearOpsRegistry.keys()
 FOLLOWING = {name for name, how in QDQRegistry.items() if issubclass(how, QDQDirect8BitOp)}
 """Operators such as Flatten, which are quantized only where their input is."""
+OUTPUT_SUFFIX = "_QuantizeLinear_Input"  # of the name of what the quantizer rounds to an output of the model
 KEEP_PAIRS = {"session.disable_quant_qdq": "1"}  # ONNX Runtime must not fuse Q/DQ pairs
 
 
@@ -123,7 +124,8 @@ def _with_switches(graph: onnx.GraphProto, source: onnx.GraphProto) -> _Network:
             network.rounding.append(node)
         elif rounded in makers and makers[rounded].op_type == "QuantizeLinear":
             before, dtype = makers[rounded].input[0], stored[node.input[1]].data_type
-            network.nodes.append(_switch(makers[rounded], node, dropped.get(before), dtype))
+            own = before.removesuffix(OUTPUT_SUFFIX)  # an output of the model has its name behind the pair
+            network.nodes.append(_switch(makers[rounded], node, dropped.get(own), dtype))
             network.activations[before] = node.output[0]
         else:
             network.nodes.append(node)

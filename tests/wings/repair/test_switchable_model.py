@@ -70,6 +70,20 @@ def switchable(folder: Path, ranges: Ranges) -> SwitchableModel:
     return SwitchableModel(folder / "quantized.onnx", source)
 
 
+def test_limits_of_an_output_stay_where_nothing_is_rounded(tmp_path: Path) -> None:
+    """The quantizer drops them, and names what it rounds to an output otherwise than other tensors."""
+    source, file = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
+    nodes = "[product] h = Gemm(x, w, b) [relu] y = Relu(h)"
+    onnx.save(onnx_text.model(f"m (float[n,8] x) => (float[n,4] y) <float[8,4] w, float[4] b> {{ {nodes} }}"), source)
+    samples = {"x": np.random.default_rng(0).normal(0, 1, (20, 8)).astype(np.float32)}
+    expected = outputs(source, samples)
+    known = {"x": (-3.0, 3.0), "h": (0.0, 3.0), "y": (0.0, float(expected.max()))}
+    RECIPE.quantize(source, source, Ranges(images=20, methods={"minmax": known}), file)
+    switchable = SwitchableModel(file, source)
+    np.testing.assert_allclose(switchable.run(samples, ())["y"], expected, atol=1e-5)
+    np.testing.assert_array_equal(switchable.run(samples, switchable.nodes)["y"], outputs(file, samples))
+
+
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @example({"pool", "last"})  # Flatten is quantized only where its input is
