@@ -73,7 +73,8 @@ class SaturationSimulator:
 
     def run(self, inputs: Mapping[str, Array]) -> SimulatedOutputs:
         """Run one call with both kinds of sums. Until a kernel saturates both are equal and computed once."""
-        exact, saturating, errors = dict(inputs), dict(inputs), dict[str, SaturationError]()
+        known = {n: numpy_helper.to_array(self._stored[n]) for n in self.outputs if n in self._stored} | dict(inputs)
+        exact, saturating, errors = known, dict(known), dict[str, SaturationError]()
         for part, needed in self._parts:
             same = all(saturating[name] is exact[name] for name in part.inputs)
             outputs = part.run(exact)

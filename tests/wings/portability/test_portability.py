@@ -101,6 +101,23 @@ def test_simulated_network_answers_as_the_runtime_does_here(twins: object) -> No
         np.testing.assert_allclose(values, here[name], atol=0.02 * np.abs(here[name]).max())
 
 
+def test_output_may_be_stored(keep_model: KeepModel) -> None:
+    """As the anchors of a detector, which are the same for each image."""
+    text = """
+        m (float[1,64] x) => (float[1,8] y, float[5,4] anchors) <float[64,8] w, float[5,4] a>
+        { y = MatMul(x, w) anchors = Identity(a) }
+    """
+    signature_from_graph(proto := onnx_text.model(text)).write(proto)
+    out, model = keep_model(proto)
+    recipe = DynamicInt8(weights="s8", op_types="matmul")
+    path = out.path(quantize(recipe, out, model=model).artifacts["model"])
+    sample = {"x": np.ones((1, 64), np.float32)}
+    found, here = SaturationSimulator(path).run(sample), open_session(path).run(["anchors"], sample)
+    assert found.errors  # a kernel of it could saturate
+    np.testing.assert_array_equal(found.exact["anchors"], here[0])
+    np.testing.assert_array_equal(found.saturating["anchors"], here[0])
+
+
 def test_one_run_does_for_both_when_nothing_saturates(twins: object) -> None:
     samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
     for name, same in (("reduced", True), ("full", False)):
