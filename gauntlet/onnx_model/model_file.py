@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -41,13 +42,16 @@ def external_locations(proto: onnx.ModelProto) -> list[str]:
 
 def invalid_external_locations(proto: onnx.ModelProto, folder: Path) -> list[str]:
     """Return the external data files that are missing, or outside the model's folder."""
-    return [
-        location
-        for location in external_locations(proto)
-        if is_absolute_location(location)
-        or not (folder / location).resolve().is_relative_to(folder.resolve())
-        or not (folder / location).is_file()
-    ]
+    return [location for location in external_locations(proto) if not _is_local(location, folder)]
+
+
+def _is_local(location: str, folder: Path) -> bool:
+    if is_absolute_location(location):
+        return False
+    with suppress(OSError, ValueError):  # a name that is too long, or has a null byte
+        file = folder / location
+        return file.resolve().is_relative_to(folder.resolve()) and file.is_file()
+    return False
 
 
 def is_absolute_location(location: str) -> bool:
@@ -94,8 +98,14 @@ def require_local_data(proto: onnx.ModelProto, path: Path) -> None:
         )
     for tensor in (tensor for tensor in stored_tensors(proto) if tensor.external_data):
         place = {entry.key: entry.value for entry in tensor.external_data}
-        size = (path.parent / place["location"]).stat().st_size
-        end = int(place.get("offset", 0)) + int(place.get("length", 0))
+        try:
+            size = (path.parent / place["location"]).stat().st_size
+            end = int(place.get("offset", 0)) + int(place.get("length", 0))
+        except (KeyError, ValueError) as error:
+            fix = "Fix: copy the file again, or export the model again"
+            raise StageError(
+                f"{path}: the place of {tensor.name!r} in external data is damaged ({error}). {fix}"
+            ) from error
         if end > size:
             raise StageError(
                 f"{path}: its external data {place['location']!r} has {size} bytes, and {tensor.name!r} ends at {end}. "

@@ -107,6 +107,32 @@ def test_external_data_inside_a_function_travels_with_a_copy(tmp_path: Path) -> 
     assert session.run(None, {"x": np.zeros((1, 2), np.float32)})[0].tolist() == [[1, 2]]
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"location": "w.bin", "offset": "first"},
+        {"location": "w.bin", "length": "1e3"},
+        {"offset": "0"},
+        {"location": "w\0.bin"},
+        {"location": "w" * 300},
+    ],
+    ids=["offset", "length", "no location", "null byte", "long name"],
+)
+@pytest.mark.parametrize("read", [read_model, lambda path: copy_model(path, path.with_name("copy.onnx"))])
+def test_damaged_place_of_external_data_is_refused(
+    tmp_path: Path, entries: dict[str, str], read: Callable[[Path], object]
+) -> None:
+    proto = onnx_text.model("m (float[4] x) => (float[4] y) <float[4] w> { y = Add(x, w) }")
+    tensor = externalize(proto.graph.initializer[0], "w.bin")
+    del tensor.external_data[:]
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(StageError, match="external data"):
+        read(tmp_path / "model.onnx")
+
+
 def test_graph_of_a_large_model_is_changed_without_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, samples = pretrained_models.external_data(tmp_path)
     weights = tmp_path / "weights" / "all.bin"
