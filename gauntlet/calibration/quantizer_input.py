@@ -37,6 +37,9 @@ SUFFIXES = (
 def mend_graph(proto: onnx.ModelProto) -> None:
     """Raise the opset, make weights initializers alone, names unlike the quantizer's, and Gemm nodes plain."""
     import_standard_once(proto, PER_CHANNEL_OPSET)
+    for node in all_nodes(proto.graph):
+        while node.input and not node.input[-1]:  # such as a bias, of which the quantizer reads the values
+            node.input.pop()
     with suppress(StageError):  # sparse weights: the quantizer leaves their readers in float
         lift_constants(proto)
     keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs

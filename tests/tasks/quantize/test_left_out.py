@@ -59,6 +59,13 @@ def test_outputs_stay_near_those_of_the_model(
     assert worst_noise_db(*outputs) > 20
 
 
+def test_bias_without_a_name_is_none(workspace: Callable[..., Workspace]) -> None:
+    proto = onnx_text.model("m (float[n,3,4,4] x) => (float[n,8,4,4] y) <float[8,3,1,1] w> { y = Conv(x, w) }")
+    proto.graph.node[0].input.append("")
+    report = applied(EXACT.replace(format="qoperator"), workspace(), proto)
+    assert (report.facts.left_out, report.facts.nothing_to_gain) == ({}, "")
+
+
 def test_weights_of_two_axes_have_a_scale_for_each_channel(workspace: Callable[..., Workspace]) -> None:
     report = applied(EXACT, workspace(), onnx_text.model(WIDE.replace("[1,64,6]", "[64,6]")))
     assert report.facts.left_out == {}
