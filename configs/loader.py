@@ -20,7 +20,10 @@ SCHEMA_FILE = PRESETS / "pipeline.schema.json"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads true and false as booleans, and no other words: in YAML 1.1, the key `on` of a target would be `true`."""
+    """Reads true and false as booleans, and no other words: in YAML 1.1, the key `on` of a target would be `true`.
+
+    A date stays text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a key that is there twice, of which the last would win silently."""
@@ -32,9 +35,9 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-BOOLEAN = "tag:yaml.org,2002:bool"
+LEFT_OUT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN or first in "tTfF"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in LEFT_OUT or first in "tTfF"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -110,7 +113,7 @@ def _hint(word: str, allowed: list[str]) -> str:
 def _parse(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {_yaml_problem(error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(values).__name__}")
@@ -135,9 +138,9 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         raise ConfigError(f"--set {setting}: write key.path=value, for example --set train.epochs=5")
     try:
         value = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {setting}: the value is not YAML: {_yaml_problem(error)}") from error
-    if isinstance(value, str):
+    if value == text.strip():  # and not in quotes
         value = _number(value)
     *parents, last = key.split(".")
     if parents and parents[0] in ("optimize", "quantize", "overrides"):  # index into a list that the file omits

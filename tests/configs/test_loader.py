@@ -78,6 +78,11 @@ def test_set_reads_a_number_when_it_is_written_as_people_do(tmp_path: Path, text
     assert load(written(tmp_path, {}), (f"numerics.max_rel_error={text}",)).numerics.max_rel_error == 1e-12
 
 
+@pytest.mark.parametrize(("text", "name"), [("'2024'", "2024"), ('"1e3"', "1e3"), ("2024-01-31", "2024-01-31")])
+def test_set_leaves_text_when_it_is_quoted_or_a_date(tmp_path: Path, text: str, name: str) -> None:
+    assert load(written(tmp_path, {}), (f"name={text}",)).name == name
+
+
 def test_set_makes_the_part_when_the_file_leaves_it_empty(tmp_path: Path) -> None:
     assert load(written(tmp_path, "train:\n"), ("train.epochs=7",)).train.epochs == 7
 
@@ -92,6 +97,9 @@ def test_later_set_wins_when_two_name_the_same_key(tmp_path: Path) -> None:
         ("train.epochs", "write key.path=value"),
         ("=5", "write key.path=value"),
         ("train.epochs=[1", "the value is not YAML"),
+        ("train.epochs=!!int x", "the value is not YAML"),
+        ("train.epochs=" + "1" * 5000, "the value is not YAML"),
+        ("train.epochs=" + "[" * 3000, "the value is not YAML"),
         ("name.first=5", "has no keys"),
         ("name.first.second=5", "is below the value 'base'"),
         ("optimize.7.kind=ort", "'7': index out of range (0 to 0)"),
@@ -119,6 +127,7 @@ def test_set_is_refused_and_repeated_when_it_leads_nowhere(tmp_path: Path, setti
         ("", "got NoneType"),
         ("just words", "got str"),
         ("name: " + "[" * 3000, "not readable as YAML"),
+        ("name: " + "1" * 5000, "not readable as YAML"),
         ("!!python/object/apply:os.system ['true']", "not readable as YAML"),
     ],
 )
