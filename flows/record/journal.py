@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,7 +20,7 @@ SAVED = "record.jsonl"
 
 
 class Journal:
-    """An append-only file of events. A line that a kill cut short is ignored.
+    """An append-only file of events. A line that a kill cut short, or that is damaged, is ignored.
 
     Threads and processes may append at the same time: each event is one whole line.
     """
@@ -43,10 +44,10 @@ class Journal:
         if not self.path.exists():
             return
         for line in self.path.read_bytes().splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+            with suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and "op" in event:
+                    yield event
 
     def _ends_whole(self) -> bool:
         with self.path.open("rb") as file:
@@ -79,8 +80,8 @@ def sent_state(run: Path) -> dict[str, Any]:
 def open_records(run: Path) -> list[str]:
     """Return the runs that a journal has opened in MLflow and not closed."""
     events = list(Journal(run / "journal.jsonl"))
-    ended = {e["run"] for e in events if e["op"] == "end"}
-    return [e["run"] for e in events if e["op"] == "start" and e["run"] not in ended]
+    started, ended = ([e["run"] for e in events if e["op"] == op and "run" in e] for op in ("start", "end"))
+    return [run for run in started if run not in ended]
 
 
 def interrupted_runs(home: Home) -> list[Path]:

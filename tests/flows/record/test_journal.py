@@ -43,6 +43,18 @@ def test_journal_survives_a_line_that_a_kill_cut_short(cut: int) -> None:
         assert set(ops) <= {"first", "second", "third"}
 
 
+@pytest.mark.parametrize("damaged", [b'{"oq": "end", "run": "child"}', b'{"op": "end", "ruo": "child"}', b"7"])
+def test_damaged_line_of_a_journal_stops_no_command(tmp_path: Path, damaged: bytes) -> None:
+    journal = Journal(tmp_path / "runs" / "run-1" / "journal.jsonl")
+    for run in ("parent", "child"):
+        journal.append("start", run=run)
+    with journal.path.open("ab") as file:
+        file.write(damaged + b"\n")
+    journal.append("end", run="parent")
+    assert open_records(journal.path.parent) == ["child"]
+    assert not everything_sent(journal.path.parent)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "[1]", "{}x", '{"events": null}', '{"runs": {}}'])
 def test_damaged_note_of_what_was_sent_is_named_in_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "sent.json").write_text(content)
