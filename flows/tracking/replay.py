@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,9 @@ class SentContent:
             write_atomically(self.path, json.dumps(self._places() | {content: place}, indent=1))
 
     def _places(self) -> dict[str, Place]:
-        known: dict[str, Place] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
-        return known
+        with suppress(FileNotFoundError, TypeError, ValueError):  # damaged: it is looked for, or sent again
+            return dict(json.loads(self.path.read_bytes()))
+        return {}
 
 
 def _short_digest(text: str) -> str:

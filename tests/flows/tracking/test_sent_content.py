@@ -17,6 +17,7 @@ from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
 from flows.tracking import replay
+from flows.tracking.replay import SentContent
 from flows.tracking.sender import PARENT, Sender
 from flows.tracking.server import tracking_client
 from gauntlet.core.artifact import Artifact
@@ -148,6 +149,19 @@ def test_artifact_that_is_sent_again_after_a_kill_stays_where_it_is(
     sender.state_path.write_text(json.dumps({**json.loads(sender.state_path.read_text()), "events": 0}))
     assert sender.send()
     assert everything_sent(sender.folder)
+    assert files(client, run_of(client, "run-1"), "artifacts/train/model") == ["model.pt", "model.pt.data"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1]"])
+def test_damaged_note_of_sent_content_loses_nothing(
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], weights: Artifact, damage: str
+) -> None:
+    sender, journal = begin("run-1")
+    SentContent(home, client.tracking_uri).add("other", run_id="none")
+    next(home.sent.glob("*.json")).write_text(damage)
+    send_artifact(journal, home, weights, "artifacts/train/model")
+    assert sender.send()
+    assert json.loads(sender.state_path.read_text())["refused"] == []
     assert files(client, run_of(client, "run-1"), "artifacts/train/model") == ["model.pt", "model.pt.data"]
 
 
