@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.schema import PipelineConfig
-from flows.record.home import Home
+from flows.record.home import OWN_RUNS, Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import prefect_server, responds
 from flows.servers.password import CLIENT, authorization, refusal
@@ -103,12 +103,8 @@ def explain_full_disk(home: Home) -> Iterator[None]:
 
 def find_own_run(home: Home, before: set[Path]) -> Path | None:
     """Return the folder of this process's run; other processes may have started runs in the meantime."""
-    for folder in reversed(home.run_folders()):
-        if folder not in before and (folder / "report.json").exists():
-            first = next(iter(Journal(folder / "journal.jsonl")))
-            if first["pid"] == os.getpid():
-                return folder
-    return None
+    own = (folder for folder in home.finished_runs() if folder.name in OWN_RUNS and folder not in before)
+    return next(own, None)
 
 
 def wait_for_prefect_events(api: str, folder: Path | None) -> None:

@@ -87,6 +87,12 @@ class Home:
         raise ConfigError(f"{self.runs}: there is no report of a run '{run}'; {newest}")
 
 
+OWN_RUNS: set[str] = set()
+"""The ids of the runs of this process. Its number says less: in each of several containers, it may be 1."""
+
+
 def new_run_id(name: str) -> str:
     """Return an id that sorts by time and names the model: `20260131-120000-digits-resnet18-1f2e`."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+    OWN_RUNS.add(run_id)
+    return run_id

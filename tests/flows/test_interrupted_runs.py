@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import time
@@ -25,9 +26,10 @@ from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from configs.schema import PipelineConfig
-from flows.local_run import using_server, wait_for_prefect_events
+from flows.local_run import find_own_run, using_server, wait_for_prefect_events
 from flows.record.benchmark_slot import benchmark_slot
-from flows.record.home import Home
+from flows.record.home import Home, new_run_id
+from flows.record.journal import Journal
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
 from gauntlet.core.run_report import RunReport
@@ -96,6 +98,16 @@ def test_run_passes_though_its_prefect_server_dies_in_the_race(folder: Path) -> 
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
     assert report.verdict == "passed"
     assert "not decided" not in {candidate.status for candidate in report.candidates}
+
+
+def test_run_of_another_container_is_not_this_process_s(tmp_path: Path) -> None:
+    """In each of them, the process may be number 1."""
+    home = Home(tmp_path)
+    for name in (own := new_run_id("model"), f"{own}-later"):
+        Journal(home.runs / name / "journal.jsonl").append("start", pid=os.getpid())
+        (home.runs / name / "report.json").write_text("{}")
+    assert find_own_run(home, set()) == home.runs / own
+    assert find_own_run(home, {home.runs / own}) is None
 
 
 def test_prefect_calls_the_server_of_each_run_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
