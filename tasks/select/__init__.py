@@ -15,7 +15,13 @@ from tasks.select.confirm import confirm
 from tasks.select.decision import Decision, Fidelity
 
 
-@stage(measured=True, still_holds=lambda *_, **__: True)  # it follows the very race that benchmark has just checked
+def still_holds(*_: object, known: Decision, benchmark: BenchmarkConfig, **__: object) -> bool:
+    """Return whether no other work disturbed the races of an earlier selection; `benchmark` has checked the first."""
+    races = (confirmation.race for confirmation in known.confirmations)
+    return all(race.is_quiet(benchmark.max_aa_deviation) for race in races)
+
+
+@stage(measured=True, still_holds=still_holds)
 def select(
     config: SelectConfig,
     workspace: Workspace,

@@ -18,6 +18,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.race.confidence import median_shift_interval
 from gauntlet.race.table import CONTROL
+from gauntlet.race.target_examiner import ModelOnTarget
 from gauntlet.runtime.worker_client import WorkerClient
 from tasks.benchmark import BenchmarkConfig, benchmark, equally_fast, still_holds
 from tasks.benchmark.facts import BenchmarkFacts
@@ -197,6 +198,23 @@ def test_race_is_repeated_without_a_quick_one(known: Known, changed: dict[str, d
     config, out, facts, given = known(0.0, 1e9)
     config, facts = config.replace(**changed.get("config", {})), facts.replace(**changed.get("facts", {}))
     assert not still_holds(config, out, known=facts, **(given | {"models": {}}))  # a race would need them
+
+
+NO_ROWS = {"error": "was killed by signal 9", "rows": ()}
+
+
+@pytest.mark.parametrize("what", ["disturbed", "candidate", "target", "absent"])
+def test_race_is_repeated_where_more_may_be_measured_now(known: Known, what: str) -> None:
+    config, out, facts, given = known(0.0, 1e9)
+    failed = ModelOnTarget(candidate="int8", target="ort-cpu", status="failed", reason="no reply to 'load'")
+    changes = {
+        "disturbed": {"machine": facts.machine.replace(steal_share=0.5)},
+        "candidate": {"results": (facts.results[0], facts.results[1].replace(**NO_ROWS))},
+        "target": {"other_targets": (failed,)},
+        "absent": {"other_targets": (failed.replace(status="unavailable"),)},  # and it is there now
+    }
+    changed = facts.replace(**changes[what])
+    assert not still_holds(config, out, known=changed, **(given | {"models": {}}))  # a race would need them
 
 
 RACE = synthetic_race({"slow": (0.4, 0.5, 0.6), "static-u8s8": (3.4, 3.5, 3.6), "broken": "out of memory"})

@@ -12,8 +12,9 @@ from gauntlet.core.errors import GateFailed
 from gauntlet.core.run_report import CandidateEntry
 from gauntlet.race.budget import Budget
 from gauntlet.race.machine_load import MachineLoad
+from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.select import Decision, SelectConfig
+from tasks.select import Decision, SelectConfig, still_holds
 from tasks.select.confirm import confirm_in_order, judge, undisturbed
 from tasks.select.decision import Choice, Confirmation
 
@@ -223,6 +224,17 @@ def test_disturbed_race_is_not_repeated_beyond_the_time_budget() -> None:
 
 def test_race_below_the_first_counts_at_once() -> None:
     assert again(((2.0, 2.1, 2.2), 0.01)) == ((2.0, 2.1, 2.2), False)
+
+
+def test_selection_is_repeated_in_another_run_where_its_race_was_disturbed() -> None:
+    decision, plan = Races({"int8": PROVEN}).confirm(), BenchmarkConfig()
+    [confirmation] = decision.confirmations
+    race = confirmation.race
+    stolen = race.replace(machine=race.machine.replace(steal_share=0.5))
+    for raced, holds in ((race, True), (stolen, False), (race.replace(aa_deviation=0.9), False)):
+        known = decision.replace(confirmations=(confirmation.replace(race=raced),))
+        assert still_holds(SelectConfig(), None, known=known, benchmark=plan, golden=None) is holds
+    assert still_holds(SelectConfig(), None, known=decision.replace(confirmations=()), benchmark=plan)
 
 
 def test_next_candidate_is_confirmed_when_the_selected_one_is_not() -> None:
