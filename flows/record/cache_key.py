@@ -22,6 +22,7 @@ from gauntlet.core.stage import traits_of
 from gauntlet.core.user_code import code_files, installed_packages, module_file
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.resources import has_gpu
+from gauntlet.targets import environments
 
 OUR_PACKAGES = ("tasks", "gauntlet", "frameworks", "wings")
 IN_THE_RECORD = {"drawing", "framework", "function", "section", "shipping", "store"}
@@ -54,6 +55,8 @@ def cache_key(
     if not traits_of(function).any_processor:
         here = here or Processor.current()
         parts["processor"] = [here.architecture, *here.instructions]
+    if elsewhere := sorted({t.environment for t in getattr(config, "targets", ()) if t.environment}):
+        parts["environments"] = [[name, *environments.packages(name)] for name in elsewhere]
     if "auto" in (getattr(part, "device", None) for part in (config, getattr(config, "fine_tune", None))):
         parts["gpu"] = has_gpu() if gpu is None else gpu  # another device gives other weights
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -87,10 +90,10 @@ def canonical_json(value: Any) -> Any:
 
 
 def modules_of(config: Any) -> Iterator[str]:
-    """Yield the modules of the classes in a configuration: a kind's code is a part of the stage's."""
+    """Yield the modules of the classes in a configuration, and targets' engines: a kind's code is the stage's, too."""
     match config:
         case Frozen():
-            yield type(config).__module__
+            yield from (type(config).__module__, *filter(None, [getattr(type(config), "engine", None)]))
             for name in type(config).model_fields:
                 yield from modules_of(getattr(config, name))
         case tuple():
@@ -102,27 +105,26 @@ def modules_of(config: Any) -> Iterator[str]:
 def code_digests(*modules: str) -> dict[str, dict[str, str]]:
     """Return the digests of modules and of all our modules that they import, and the versions of what they need.
 
-    Of other people's modules, these are the digests of all files that they need.
+    Of other people's modules, also those that bring a kind, these are the digests of all files that they need.
     """
     code: dict[str, str] = {}
     packages: set[str] = set()
-    pending = [*modules]
-    for module in modules:
-        if module.partition(".")[0] not in OUR_PACKAGES:
-            code[module] = sha256_of([*code_files(Path(os.devnull), f"{module}:any")])
+    pending, kinds = [*modules], {*modules, *(point.module for point in points())}
     while pending:
         name = pending.pop()
         if name in code:
+            continue
+        if name.partition(".")[0] not in OUR_PACKAGES:
+            code[name] = sha256_of([*code_files(Path(os.devnull), f"{name}:any")])
             continue
         module_code = _read(name)
         if module_code is None:  # not a module but a name in one, or a package without code
             continue
         code[name], imports = module_code
         for imported in imports:
-            if imported.split(".")[0] in OUR_PACKAGES:
-                pending.append(imported)
-            else:
-                packages.add(imported.split(".")[0])
+            ours = imported.split(".")[0] in OUR_PACKAGES
+            pending += [imported] if ours or imported in kinds else []
+            packages |= set() if ours else {imported.split(".")[0]}
     return {"code": code, "packages": _versions(packages)}
 
 

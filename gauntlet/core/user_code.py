@@ -116,9 +116,9 @@ def code_files(folder: Path, name: str) -> tuple[Path, ...]:
         files |= sources
         for root in {module.partition(".")[0] for module in elsewhere} - known:
             known.add(root)
-            installed, place = _installed_files(root), _folder_of(root)
+            (installed, is_local), place = _installed_files(root), _folder_of(root)
             files |= installed
-            if place is not None and not installed:
+            if place is not None and (is_local or not installed):
                 pending.append((place, {module for module in elsewhere if module.partition(".")[0] == root}))
     return tuple(sorted(files))
 
@@ -164,13 +164,15 @@ def installed_packages() -> Mapping[str, list[str]]:
 
 
 @cache
-def _installed_files(root: str) -> frozenset[Path]:
-    """Return the metadata of the distributions that install a top-level module; of an editable one, there is none."""
+def _installed_files(root: str) -> tuple[frozenset[Path], bool]:
+    """Return the metadata of the distributions that install a top-level module, and whether one is of a local folder.
+
+    Such a folder's code may change without its version (PEP 610).
+    """
     names = installed_packages().get(root, [])
     files = [Path(str(file.locate())) for name in names for file in importlib.metadata.files(name) or []]
-    if any(file.name == "direct_url.json" and b'"editable": true' in file.read_bytes() for file in files):
-        return frozenset()
-    return frozenset(file for file in files if file.name == "METADATA")
+    is_local = any(file.name == "direct_url.json" and b'"dir_info"' in file.read_bytes() for file in files)
+    return frozenset(file for file in files if file.name == "METADATA"), is_local
 
 
 def _folder_of(root: str) -> Path | None:

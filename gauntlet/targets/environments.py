@@ -48,6 +48,11 @@ def python(name: str) -> Path:
     return folder(name) / "bin" / "python"
 
 
+def packages(name: str) -> list[str]:
+    """Return what is installed in an environment, as names with versions; nothing where it is absent."""
+    return sorted(path.stem for path in folder(name).glob("lib/python*/site-packages/*.dist-info"))
+
+
 def missing(name: str) -> str | None:
     """Return why an environment cannot be used, with the fix, or None."""
     if name not in known():

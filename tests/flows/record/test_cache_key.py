@@ -2,16 +2,21 @@
 
 from importlib.metadata import EntryPoint, packages_distributions
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.record.cache_key import OUR_PACKAGES, _read, cache_key, canonical_json, code_digests, imports_in
+from flows.record.cache_key import OUR_PACKAGES, _read, cache_key, canonical_json, code_digests, imports_in, modules_of
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.frozen import Frozen
 from gauntlet.core.user_code import imported_modules, installed_packages
 from gauntlet.runtime.processor import Processor
+from gauntlet.targets.base import BaseTarget
 from tasks.accuracy import accuracy
+from tasks.benchmark import benchmark
+from tasks.benchmark.config import BenchmarkConfig
 from tasks.data import data
 from tasks.evaluate import EvaluateConfig, evaluate
 from tasks.export import export
@@ -121,6 +126,54 @@ def test_code_of_a_stage_holds_what_it_finds_by_entry_points(
     assert "pyyaml" in code_digests.__wrapped__(module)["packages"]
     points = (EntryPoint("section.of-another-package", "yaml:safe_load", "gauntlet.kinds"),)
     assert "pyyaml" not in code_digests.__wrapped__(module)["packages"]
+
+
+class BroughtTarget(BaseTarget):
+    kind: Literal["brought"] = "brought"
+    env: str | None = None
+    engine: ClassVar[str] = "brought_engine"
+
+
+class Raced(Frozen):
+    targets: tuple[BroughtTarget, ...]
+
+
+def raced(env: Path | None = None) -> str:
+    code_digests.cache_clear()  # as in another process
+    return cache_key(benchmark, Raced(targets=(BroughtTarget(env=env and str(env)),)), {})
+
+
+def test_race_is_other_work_when_the_engine_of_a_target_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = set()
+    for answer in (1, 2):
+        (tmp_path / "brought_engine.py").write_text(f"answer = {answer}")
+        keys.add(raced())
+    assert len(keys) == 2
+    assert "gauntlet.runtime.engines.ort" in {*modules_of(BenchmarkConfig())}
+
+
+def test_race_is_other_work_when_a_package_of_a_target_s_environment_changes(tmp_path: Path) -> None:
+    installed = tmp_path / "lib/python3.11/site-packages"
+    keys = {raced(tmp_path)}
+    for version in (1, 2):
+        (installed / f"runtime-{version}.dist-info").mkdir(parents=True)
+        keys.add(raced(tmp_path))
+    assert len(keys) == 3
+
+
+def test_code_of_a_stage_holds_that_of_other_packages_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("flows.record.cache_key._read", _read.__wrapped__)
+    points = (EntryPoint("problem.brought", "brought_problem:kind", "gauntlet.kinds"),)
+    monkeypatch.setattr("flows.record.cache_key.points", lambda: points)
+    digests = set()
+    for answer in (1, 2):
+        (tmp_path / "brought_problem.py").write_text(f"answer = {answer}")
+        digests.add(code_digests.__wrapped__("gauntlet.problems")["code"]["brought_problem"])
+    assert len(digests) == 2
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gauntlet.core.user_code import UserFunction, code_files, source_files
+from gauntlet.core.user_code import UserFunction, code_files, installed_packages, source_files
 from tasks.optimize.graph_pass import PythonPass
 
 Dynamo = pytest.importorskip("frameworks.torch.dynamo").Dynamo
@@ -59,3 +59,21 @@ def test_source_in_the_code_folder_brings_what_it_imports_from_elsewhere(tmp_pat
     assert {path.relative_to(tmp_path).as_posix() for path in paths if path.name != "METADATA"} == expected
     assert [path.parent.name.partition("-")[0] for path in paths if path.name == "METADATA"] == ["numpy"]
     assert source_files(tmp_path, "nets:make") == (tmp_path / "nets.py",)
+
+
+@pytest.mark.parametrize("how", ['"dir_info":{"editable":true}', '"dir_info": {}'], ids=["editable", "copied"])
+def test_package_of_a_local_folder_has_its_source_too(tmp_path: Path, elsewhere: Path, how: str) -> None:
+    """Its code changes more often than its version."""
+    name = "copied" if how.endswith("{}") else "edited"
+    note = elsewhere / f"{name}-1.dist-info"
+    note.mkdir()
+    (elsewhere / f"{name}.py").write_text("")
+    (note / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (note / "direct_url.json").write_text(f'{{"url":"file:///folder",{how}}}')
+    (note / "RECORD").write_text("".join(f"{note.name}/{file},,\n" for file in ("METADATA", "direct_url.json")))
+    (note / "top_level.txt").write_text(name)
+    installed_packages.cache_clear()
+    try:
+        assert code_files(tmp_path, f"{name}:make") == (note / "METADATA", elsewhere / f"{name}.py")
+    finally:
+        installed_packages.cache_clear()
