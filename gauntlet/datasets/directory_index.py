@@ -35,9 +35,9 @@ class DirectoryIndex:
 
 
 def directory_state(root: Path) -> DirectoryState:
-    """Return the state of the folder; a missing or unreadable folder has no files."""
+    """Return the state of the folder, behind links, too; a missing or unreadable folder has no files."""
     digest = hashlib.sha256()
-    folders, files, _ = _walk(root)
+    folders, files, _ = _walk(root, follow=True)
     for folder in sorted(map(os.fsencode, folders)):  # an empty one is a class, too
         digest.update(folder + b"\0\n")
     for file in files:
@@ -99,8 +99,12 @@ def is_visible(name: str) -> bool:
     return not name.startswith(".") and name not in SYSTEM_FILES
 
 
-def _walk(root: Path) -> tuple[list[Path], list[Path], list[SkippedFile]]:
-    """Return the folders and the files below the root, sorted, as relative paths, and what is skipped."""
+def _walk(root: Path, *, follow: bool = False) -> tuple[list[Path], list[Path], list[SkippedFile]]:
+    """Return the folders and the files below the root, sorted, as relative paths, and what is skipped.
+
+    Each folder that links lead to is read once if they are to be followed, and not at all otherwise.
+    """
+    followed: set[Path] = set()
     folders: list[Path] = []
     files: list[Path] = []
     skipped: list[SkippedFile] = []
@@ -109,10 +113,12 @@ def _walk(root: Path) -> tuple[list[Path], list[Path], list[SkippedFile]]:
         folder = Path(error.filename).relative_to(root)
         skipped.append(_skipped(folder, f"the folder cannot be read: {error.strerror}"))
 
-    for place, folder_names, file_names in os.walk(root, onerror=skip_unreadable):
+    for place, folder_names, file_names in os.walk(root, onerror=skip_unreadable, followlinks=follow):
         here = Path(place).relative_to(root)
         visible = sorted((name for name in folder_names if is_visible(name)), key=os.fsencode)
-        links = [name for name in visible if (root / here / name).is_symlink()]
+        linked = {name: (root / here / name).resolve() for name in visible if (root / here / name).is_symlink()}
+        links = [name for name, target in linked.items() if not follow or target in followed]
+        followed |= {*linked.values()}
         skipped += [_skipped(here / name, "a link to a folder; not followed") for name in links]
         folder_names[:] = [name for name in visible if name not in links]
         folders += [here / name for name in folder_names]

@@ -141,12 +141,15 @@ class ImageFolder(NormalizedImages):
             raise StageError(f"data.group {self.group!r} does not match {file!r}. {fix}")
         return [match.group(min(1, match.re.groups)) or "" for match in matches if match]
 
-    def files(self) -> tuple[DirectoryState]:
+    def files(self) -> tuple[DirectoryState | Path, ...]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.
+
+        The files of annotations are read.
 
         What changes a file but none of these is detected when it is used (`ImageFileSplit.take`).
         """
-        return (directory_state(self.path),)
+        named = self.annotations.values() if isinstance(self.annotations, dict) else (self.annotations,)
+        return (directory_state(self.path), *(self.path / file for file in named if isinstance(file, Path)))
 
     def load(self) -> Dataset:
         """Decode every file once and split the usable ones; raise StageError without two classes or enough images."""

@@ -204,3 +204,19 @@ def test_groups_that_cannot_be_are_refused(tmp_path: Path) -> None:
     split = write_pictures(tmp_path / "split", "train/cat", "train/dog", "test/cat", "test/dog")
     with pytest.raises(StageError, match="the folder has its own splits"):
         ImageFolder(path=split, group=".*").load()
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "linked"])
+def test_change_of_labels_that_lie_outside_of_the_folder_is_seen(tmp_path: Path, place: str) -> None:
+    """Else an earlier run's labels would be used."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root, outside):
+        folder.mkdir()
+    (root / "itself").symlink_to(root)
+    how = {"elsewhere": outside / "boxes.json", "linked": "voc"}[place]
+    (root / "Annotations").symlink_to(outside)
+    config, keys = ImageFolder(path=root, annotations=how), []
+    for boxes in ("[]", "[1]"):
+        (outside / "boxes.json").write_text(boxes)
+        keys.append(canonical_json(config.files))
+    assert keys[0] != keys[1]
