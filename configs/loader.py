@@ -1,6 +1,7 @@
 """Load a configuration from a YAML file and `--set` arguments."""
 
 import difflib
+import reprlib
 import typing
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,9 @@ from gauntlet.core.unions import models_of
 PRESETS = Path(__file__).parent
 SCHEMA_FILE = PRESETS / "pipeline.schema.json"
 """What `gauntlet validate --schema` prints, for editors."""
+SHORT = reprlib.Repr()
+"""Writes the first parts of a value: a few lines of YAML with aliases may make one of gigabytes."""
+SHORT.maxstring = SHORT.maxother = 10_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -201,7 +205,7 @@ def _explain(problem: Any) -> str:
         if not expected:
             return f"{key}.kind: {kind}; a kind is required"
         return "; ".join(filter(None, (f"{key}.kind: {kind} (allowed: {expected})", removed(f"*.{kind}"))))
-    value = "" if problem["type"] == "missing" else f" {without_password(repr(problem['input']))}:"
+    value = "" if problem["type"] == "missing" else f" {without_password(SHORT.repr(problem['input']))}:"
     return f"{key}:{value} {message[:1].lower()}{message[1:]}"
 
 

@@ -1,6 +1,6 @@
 """Configurations are loaded from files and --set, their lists become candidates, and wrong ones are refused."""
 
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,13 @@ def test_load_refuses_naming_the_file_when_it_is_not_text(tmp_path: Path) -> Non
 def test_value_in_the_place_of_a_section_is_refused_with_the_section_s_keys(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"select: \[\]: expected a section with keys \(allowed: objective, batch, "):
         load(written(tmp_path, "name: x\nselect: []\n"))
+
+
+def test_message_is_short_when_aliases_make_a_huge_value(tmp_path: Path) -> None:
+    lists = "".join(f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in pairwise("abcdefgh"))
+    with pytest.raises(ConfigError, match=r"name: \[\[\[.*\.\.\.") as caught:
+        load(written(tmp_path, f"a: &a [x]\n{lists}name: *h\n"))
+    assert len(str(caught.value)) < 1 << 20
 
 
 def test_load_suggests_the_nearest_preset_when_there_is_no_such_file() -> None:
