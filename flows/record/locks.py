@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
-HOST_LOCK = Path(os.environ.get("GAUNTLET_HOST_LOCK", "/tmp/onnx-gauntlet-host.lock"))  # whatever TMPDIR is
+HOST_LOCK = Path(os.environ.get("GAUNTLET_HOST_LOCK") or "/tmp/onnx-gauntlet-host.lock")  # whatever TMPDIR is
 NEXT_ON_HOST = HOST_LOCK.with_name(f"{HOST_LOCK.name}.next")
 """Whoever waits for the host holds this one meanwhile."""
 

@@ -31,7 +31,7 @@ def handled(handler: logging.Handler, *logs: logging.Logger) -> Iterator[None]:
 
 def gauntlet_home() -> Path:
     """Return the folder of everything that runs leave: `$GAUNTLET_HOME`, or `.gauntlet` in the current folder."""
-    return Path(os.environ.get("GAUNTLET_HOME", ".gauntlet")).resolve()
+    return Path(os.environ.get("GAUNTLET_HOME") or ".gauntlet").resolve()
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,15 @@ def test_killed_run_whose_record_is_damaged_is_closed_all_the_same(tmp_path: Pat
     assert not open_records(folder)
 
 
+def test_empty_variable_does_not_make_the_current_folder_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, a clean-up would remove the user's own `work` and `results`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GAUNTLET_HOME", "")
+    assert Home.find().root == tmp_path / ".gauntlet"
+
+
 def test_results_forget_work_whose_artifact_is_gone_or_changed(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     (tmp_path / "made.bin").write_bytes(b"content")
