@@ -39,6 +39,7 @@ from tasks.train.base import Brought, Training
 
 CONFIGURATIONS = (".yaml", ".yml", ".json", "")
 """Suffixes of configurations; a preset has none."""
+MAX_NAME = 100
 NOTHING_STORED = Store(Path(os.devnull))
 
 
@@ -179,8 +180,12 @@ def kind_of(model: Path) -> str:
 
 
 def run_name(model: Path) -> str:
-    """Return what a model is called as the name of a run: lower-case letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", trainings()[kind_of(model)].title(str(model)).lower()).strip("-") or "model"
+    """Return what a model is called as the name of a run: lower-case letters, digits and dashes.
+
+    A folder's name, which has 255 characters at most, has more than this.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", trainings()[kind_of(model)].title(str(model)).lower())
+    return name[:MAX_NAME].strip("-") or "model"
 
 
 def read_labels(path: Path | None) -> tuple[str, ...]:

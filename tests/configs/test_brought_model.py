@@ -35,6 +35,11 @@ def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path)
     assert found.notes["input image"] == "float32 [n, 3, 32, 32]"
 
 
+def test_long_name_of_a_file_makes_a_name_that_folders_can_have(tmp_path: Path) -> None:
+    _, config = inferred(saved(tmp_path / f"{'x' * 240}.onnx", exported_models.convolutions()))
+    assert config.name == "x" * 100
+
+
 def test_model_with_attention_gets_recipes_for_products(tmp_path: Path) -> None:
     _, config = inferred(saved(tmp_path / "encoder.onnx", transformer_models.encoder()))
     assert "dynamic-s8-matmul" in {recipe.name for recipe in config.quantize}
