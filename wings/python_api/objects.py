@@ -118,7 +118,7 @@ def samples_file(
     names = _input_shapes(model) or framework_inputs(model, store, trust=trust)
     try:
         fitted = _fitted_columns(Path(model), store, trust=trust)
-        parts = in_files or {WHOLE: _joined(in_order(data, columns), by, names, fitted)}
+        parts = in_files or {WHOLE: _joined(in_order(data, columns), by, names, fitted, columns)}
         if fitted and all({*fitted} <= arrays.keys() for arrays in parts.values()):
             names = dict.fromkeys(fitted)  # each column is an input
         splits, changes = in_usual_form(parts, names)
@@ -159,9 +159,9 @@ def _read(source: str | Path, model: str, by: Mapping[str, str]) -> tuple[Any, d
     return _repeated_scalars(path, model) if data is None and path.suffix == ".npz" else data, noted
 
 
-def _joined(data: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
+def _joined(data: Any, by: Mapping[str, str], names: Inputs, *columns: tuple[str, ...]) -> NamedArrays:
     """Return the arrays of all batches, by input."""
-    batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
+    batches = [_with_keys(batch, by, names, *columns) for batch in _batches(data)]
     if single := [name for batch in batches[:1] for name, array in batch.items() if not array.ndim]:
         raise StageError(f"{single[0]} is one value, not one for each sample. Fix: give batches")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in next(iter(batches), ())}
@@ -248,7 +248,9 @@ def _collated(samples: Sequence[Any]) -> Any:
     return np.stack([as_array(sample) for sample in samples])
 
 
-def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...]) -> NamedArrays:
+def _with_keys(
+    batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[str, ...], matrix: tuple[str, ...]
+) -> NamedArrays:
     """Return arrays by input, and the columns that say how to split, which are inputs only where the model has them."""
     columns = list(getattr(batch, "columns", batch if isinstance(batch, Mapping) else ()))
     if missing := [name for name in by.values() if name not in columns]:
@@ -258,7 +260,7 @@ def _with_keys(batch: Any, by: Mapping[str, str], names: Inputs, fitted: tuple[s
         kept = [column for column in columns if column != name]
         batch = {column: batch[column] for column in kept} if isinstance(batch, Mapping) else batch[kept]
     written = {key: values.astype(str) if values.dtype.kind == "M" else values for key, values in keys.items()}
-    return _named(batch, names, fitted) | written
+    return _named(batch, names, fitted, matrix) | written
 
 
 def _has_parts(batch: list[Any]) -> bool:
@@ -268,8 +270,8 @@ def _has_parts(batch: list[Any]) -> bool:
     return all(hasattr(part, "__array__") for part in (batch[:-1] if texts else batch))
 
 
-def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArrays:
-    """Return arrays by input; `names` are the model's inputs, `fitted` the names of its columns, if it has any."""
+def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = (), matrix: tuple[str, ...] = ()) -> NamedArrays:
+    """Return arrays by input; `names` are the model's inputs, `fitted` and `matrix` its columns, if it has any."""
     if isinstance(batch, Mapping):
         renamed = {name for name in names if array_name(name) not in batch}  # `input:labels`, as a file may say itself
         return {array_name(str(n)) if n in renamed else str(n): as_array(array) for n, array in batch.items()}
@@ -277,8 +279,8 @@ def _named(batch: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArra
         if len(batch) > 2:
             what = f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels"
             raise StageError(f"{what}. Fix: give these two, or a dictionary by input")
-        inputs = _named(batch[0], names, fitted)
+        inputs = _named(batch[0], names, fitted, matrix)
         return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
     if hasattr(batch, "columns"):
-        return columns_by_input(in_order(batch, fitted), names, fitted)
+        return columns_by_input(in_order(batch, fitted), names, fitted, matrix)
     return {next(iter(names), ONLY_INPUT): as_array(batch)}

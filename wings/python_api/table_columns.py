@@ -69,17 +69,21 @@ def _nested(value: Any) -> Array:
     return np.stack([_nested(part) for part in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
 
 
-def columns_by_input(table: Any, names: Inputs, fitted: tuple[str, ...] = ()) -> NamedArrays:
+def columns_by_input(
+    table: Any, names: Inputs, fitted: tuple[str, ...] = (), matrix: tuple[str, ...] = ()
+) -> NamedArrays:
     """Return a table of numbers as the matrix of a model's only input, and any other one by column.
 
-    `names` are the model's inputs. Where texts are among the columns of its fit, each column is an input.
+    `names` are the model's inputs. Where texts are among the columns of its fit, each column is an input. None of
+    these, and none of those of its `matrix`, has the labels.
     """
     columns = {str(name): _column(table[name]) for name in table.columns}
-    labelled = next(iter(_label_columns(columns.keys() - names.keys())), None)
+    own = {*names, *fitted, *matrix}
+    labelled = next(iter(_label_columns(columns.keys() - own)), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
     if bare := int(np.sum(labels[LABELS] == "")) if labels else 0:
         raise StageError(f"{bare} rows have no text in the column {labelled!r}. Fix: leave out rows without a label")
-    labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in names}
+    labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in own}
     texts = [name for name, array in columns.items() if array.dtype.kind == "U"]
     if len(columns) == 1 and len(names) < 2 and (column := next(iter(columns.values()))).ndim > 1:
         return {next(iter(names), ONLY_INPUT): column, **labels}

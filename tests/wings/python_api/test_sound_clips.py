@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
+import onnx_text
 import pandas as pd
 import pytest
 from scipy.io import wavfile
@@ -151,6 +152,18 @@ def test_columns_are_put_in_order_and_others_are_left_out(model_of_columns: str,
     arrays = stored_table(table, model_of_columns, tmp_path)
     np.testing.assert_allclose(arrays["input"], X.to_numpy())
     assert arrays["labels"].tolist() == Y.tolist()
+
+
+def test_column_of_the_fit_is_an_input_though_it_is_called_as_labels_are(tmp_path: Path) -> None:
+    skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
+    table = X.set_axis(["x", "y", "class"], axis=1)
+    skops.dump(linear.LogisticRegression().fit(table, Y), tmp_path / "fitted.skops")
+    arrays = stored_table(table[["class", "y", "x"]], str(tmp_path / "fitted.skops"), tmp_path)
+    np.testing.assert_allclose(arrays["input"], X.to_numpy())
+    assert "labels" not in arrays
+    exported = onnx_text.save(tmp_path / "m.onnx", "m (float[n,3] v) => (float[n,3] w) { w = Relu(v) }")
+    file = samples_file(tmp_path / "table.csv", exported, Store(tmp_path / "store"), columns=tuple(table))
+    np.testing.assert_allclose(np.load(str(file))["v"], X.to_numpy())
 
 
 def test_table_without_a_column_of_the_fit_or_without_rows_is_refused(model_of_columns: str, tmp_path: Path) -> None:
