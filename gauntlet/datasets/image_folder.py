@@ -15,6 +15,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import BoxDecoding, ChannelOrder, Interpolation, Preprocessing, Resize, Task
 from gauntlet.datasets.directory_index import (
+    LAYOUT,
     DirectoryState,
     directory_state,
     index_directory,
@@ -28,6 +29,8 @@ from gauntlet.datasets.splits import SPLITS, Dataset, SplitName, skipped_check, 
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
 _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
+SPLIT_WORDS = {*SPLITS, "training", "val", "valid", "dev", "testing"}
+"""Names of folders that are no classes."""
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
@@ -192,6 +195,11 @@ class ImageFolder(NormalizedImages):
         """Return the class names by class index."""
         if len(folders) < 2:
             raise StageError(f"{self.path}: one class folder ({folders[0]}); a classifier needs at least two")
+        if {name.lower() for name in folders} <= SPLIT_WORDS:
+            fix = "Fix: put a folder for each class into train and test, or set data.labelled=false"
+            raise StageError(
+                f"{self.path}: {' and '.join(folders)} are named as splits, not as classes; {LAYOUT}. {fix}"
+            )
         unknown = [name for name in folders if self.labels and name not in self.labels]
         if unknown:
             raise StageError(

@@ -147,6 +147,8 @@ def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: P
         ),
         (("train/cat", "train/dog", "test"), r"are not splits with class folders: \['test'\]"),
         (("cat", "dog"), "2 samples are too few: none is left for test"),
+        (("Training/cat", "Training/dog", "Testing/cat"), "Testing and Training are named as splits, not as classes"),
+        (("test", "train"), r"test and train are named as splits.* or set data\.labelled=false"),
     ],
 )
 def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
