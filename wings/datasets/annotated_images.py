@@ -116,7 +116,8 @@ def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     elif any(folder.is_dir() for level in ("", "*/") for folder in path.glob(f"{level}labels")):
         annotation = {"annotations": "yolo"}
     else:
-        files = sorted(file for level in ("", "annotations/") for file in path.glob(f"{level}*.json"))
+        places = ("*.json", "annotations/*.json", "*/_annotations.coco.json")  # the last as Roboflow writes them
+        files = sorted(file for place in places for file in path.glob(place))
         annotation = recognize_coco(path, files)
     return annotation, _read(path, **annotation).labels if annotation else ()
 

@@ -10,7 +10,7 @@ from gauntlet.datasets.splits import SplitName
 from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 
 WORDS = {"train": "train", "val": "validation", "test": "test"}
-"""In the name of a file -> split."""
+"""In the name of a file or folder -> split."""
 
 
 def read_coco(
@@ -41,25 +41,36 @@ def read_coco(
 def recognize_coco(path: Path, files: Sequence[Path]) -> dict[str, Any]:
     """Return the settings that read JSON files below a folder: one, or those named after splits; none for other files.
 
-    Their images are in whichever folder has the first one.
+    Of several for a split, it is the first: `instances_val.json` is before `person_keypoints_val.json`. Their images
+    are in whichever folder has the first one, if possible in that of the file, or one named after its split.
     """
     known: dict[Path, Path] = {}
-    for file in files:
+    folders = [Path(), *(folder.relative_to(path) for level in ("*/", "*/*/") for folder in sorted(path.glob(level)))]
+    for file in (file.relative_to(path) for file in files):
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = json.loads((path / file).read_text(encoding="utf-8"))
             name = str(content["images"][0]["file_name"])
         except (OSError, ValueError, TypeError, KeyError, IndexError):
             continue
-        places = [folder for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))) if folder.is_dir()]
-        if "annotations" in content and (place := next((p for p in places if (p / name).is_file()), None)):
-            known[file.relative_to(path)] = place.relative_to(path)
-    splits = {split: file for file in known for word, split in WORDS.items() if word in file.stem}
+        places = [folder for folder in folders if (path / folder / name).is_file()]
+        if {"annotations", "categories"} <= content.keys() and places:
+            split = _split_of(file)
+            known[file] = min(places, key=lambda place: (place != file.parent, _split_of(place) != split))
+    splits: dict[str, Path] = {}
+    for file in known:
+        splits.setdefault(_split_of(file), file)
+    splits.pop("", None)
     if "test" not in splits and "validation" in splits:
         splits["test"] = splits.pop("validation")
     if "test" in splits:
         return {"annotations": splits, "images": {split: known[file] for split, file in splits.items()}}
     [first, *_] = known or [None]
     return {} if first is None else {"annotations": first, "images": known[first]}
+
+
+def _split_of(path: Path) -> str:
+    """Return the split that the name of a file or folder, or of one above it, tells; else an empty text."""
+    return next((WORDS[word] for part in reversed(path.parts) for word in WORDS if word in part), "")
 
 
 class _CocoFile:

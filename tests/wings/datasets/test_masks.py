@@ -180,13 +180,22 @@ def write_yolo(root: Path, file: str, text: str | None = "1 0.5 0.5 0.25 0.5") -
         label.write_text(text)
 
 
-@pytest.mark.parametrize("form", ["images/{split}/{name}.png", "{split}/images/{name}.png"])
-def test_boxes_polygons_and_images_without_objects_are_read_in_their_splits(tmp_path: Path, form: str) -> None:
-    for split in ("train", "valid"):
+@pytest.mark.parametrize(
+    ("form", "splits"),
+    [
+        ("images/{split}/{name}.png", ("train", "valid")),
+        ("{split}/images/{name}.png", ("train", "validation")),
+        ("images/{split}/{name}.png", ("train2017", "val2017")),
+    ],
+)
+def test_boxes_polygons_and_images_without_objects_are_read_in_their_splits(
+    tmp_path: Path, form: str, splits: tuple[str, str]
+) -> None:
+    for split in splits:
         for number in range(12):
             write_yolo(tmp_path, form.format(split=split, name=number))
-    write_yolo(tmp_path, form.format(split="train", name="empty"), None)
-    write_yolo(tmp_path, form.format(split="train", name="polygon"), "0 0.1 0.2 0.5 0.2 0.3 0.9\n")
+    write_yolo(tmp_path, form.format(split=splits[0], name="empty"), None)
+    write_yolo(tmp_path, form.format(split=splits[0], name="polygon"), "0 0.1 0.2 0.5 0.2 0.3 0.9\n")
     (tmp_path / "data.yaml").write_text("nc: 2\nnames: {1: dog, 0: cat}\n")
     found = read_yolo(tmp_path)
     assert (found.labels, found.defects) == (("cat", "dog"), [])
@@ -244,9 +253,19 @@ def test_annotations_of_a_folder_are_recognized(tmp_path: Path) -> None:
         path = tmp_path / "coco" / "annotations" / f"instances_{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content | {"images": [{"id": 1, "file_name": "a.png"}]}))
+        people = content | {"categories": [{"id": 1, "name": "person"}]}
+        path.with_name(f"person_keypoints_{name}.json").write_text(json.dumps(people))
+        path.with_name(f"captions_{name}.json").write_text('{"images": [{"file_name": "a.png"}], "annotations": []}')
     found, labels = recognize_annotations(tmp_path / "coco")
-    files = {split: Path(f"annotations/instances_{n}2017.json") for split, n in (("train", "train"), ("test", "val"))}
-    assert (found["annotations"], labels) == (files, ("cat",))
+    names = (("train", "train2017"), ("test", "val2017"))
+    assert found["annotations"] == {split: Path(f"annotations/instances_{name}.json") for split, name in names}
+    assert (found["images"], labels) == ({split: Path(name) for split, name in names}, ("cat",))
+    for name in ("test", "train", "valid"):
+        write_yolo(tmp_path / "roboflow", f"{name}/a.png", None)
+        (tmp_path / "roboflow" / name / "_annotations.coco.json").write_text(json.dumps(content))
+    found, _ = recognize_annotations(tmp_path / "roboflow")
+    assert {*found["annotations"]} == {"train", "validation", "test"}
+    assert found["images"] == {split: file.parent for split, file in found["annotations"].items()}
     write_yolo(tmp_path / "one", "pictures/a.png", None)
     (tmp_path / "one" / "boxes.json").write_text(json.dumps(content))
     (tmp_path / "one" / "other.json").write_text("{}")
