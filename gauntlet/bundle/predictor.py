@@ -17,7 +17,7 @@ from gauntlet.core.arrays import Array, NamedArrays, as_array, columns_of, in_sh
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image, pixels_of_image
-from gauntlet.images.preprocessing import preprocess
+from gauntlet.images.preprocessing import fitting_inputs, preprocess
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
@@ -107,7 +107,8 @@ class Predictor:
         """Run the model on samples, shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
         Samples are arrays, tensors, lists or Pillow's images, with axes in any order that leaves no doubt; those of a
-        model's only input need no name. Columns of a table are found by the names that the model was fitted on.
+        model's only input need no name. Columns of a table are found by the names that the model was fitted on. Images
+        of type uint8 and of the input's size are normalized, where the contract says how.
 
         Raises `StageError` when the samples do not fit the inputs, or when the runtime fails.
         """
@@ -123,7 +124,8 @@ class Predictor:
             whole = {names[0]: samples[fitted] if fitted else samples}
             samples = {name: samples[name] for name in names} if len(names) > 1 else whole
         shapes = {spec.name: spec.shape for spec in self.signature.inputs}
-        arrays = {name: in_shape(as_array(array), shapes.get(name)) for name, array in samples.items()}
+        arrays = fitting_inputs({name: as_array(array) for name, array in samples.items()}, self.signature)
+        arrays = {name: in_shape(array, shapes.get(name)) for name, array in arrays.items()}
         if empty := [name for name, array in arrays.items() if array.shape[:1] == (0,)]:
             raise StageError(f"there are no samples: {', '.join(empty)} has none")
         return arrays
@@ -171,10 +173,15 @@ class Predictor:
         return how
 
     def _several(self, images: Any) -> Iterable[Image]:
-        """Return images as they are given: several, or one alone."""
-        shape: tuple[int, ...] = getattr(images, "shape", ())
-        if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, len(self.preprocessing().mean))):
+        """Return images as they are given: several, or one alone; StageError where an array may be either."""
+        shape, channels = tuple(getattr(images, "shape", ())), len(self.preprocessing().mean)
+        if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, channels)):
             return [images]
+        if len(shape) == 3 and shape[0] == channels > 1:
+            fix = f"Fix: move the channels of an image to the last axis, or give the {channels} images as a list"
+            raise StageError(
+                f"pixels of shape {shape}: one image with its channels first, or {channels} gray ones. {fix}"
+            )
         return [images] if isinstance(images, ONE_IMAGE) or not isinstance(images, Iterable) else images
 
     def _sample(self, image: Image) -> Sample:

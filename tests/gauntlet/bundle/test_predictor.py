@@ -224,6 +224,13 @@ def test_images_may_be_one_array(predictor: Predictor) -> None:
     assert predictor.predict(images) == predictor.predict([png(number) for number in range(3)])
 
 
+def test_levels_of_images_are_normalized_as_those_of_files_are(predictor: Predictor) -> None:
+    how = predictor.preprocessing()
+    images = np.random.default_rng(0).integers(0, 256, (3, how.height, how.width, len(how.mean)), np.uint8)
+    [outputs], [expected] = (predictor.run(inputs).values() for inputs in (images, predictor.inputs_of([*images])))
+    np.testing.assert_array_equal(outputs, expected)
+
+
 def test_image_of_pillow_with_16_bits_is_refused(predictor: Predictor) -> None:
     with pytest.raises(StageError, match="pixel mode I;16; expected at most 8 bits"):
         predictor(PIL.Image.new("I;16", (8, 8)))

@@ -10,6 +10,7 @@ from pixel_bundles import SIZES, pixel_bundles, png
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.loading import golden_differences
+from gauntlet.core.errors import StageError
 from gauntlet.images.preprocessing import fitting_inputs, preprocess_batch
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.request_log.input_statistics import input_statistics
@@ -37,6 +38,18 @@ def test_golden_inputs_are_images_and_are_checked(bundles: tuple[Path, Path]) ->
     assert max(one.max_rel_error for one in golden_differences(predictor)) == 0
     for name, expected in predictor.bundle.source_golden().outputs.items():
         np.testing.assert_allclose(case.outputs[name], expected, atol=1e-5)
+
+
+def test_levels_are_normalized_and_an_array_that_may_be_one_image_or_three_is_refused(
+    bundles: tuple[Path, Path],
+) -> None:
+    host, graph = (gauntlet.load(path) for path in bundles)
+    for name, expected in graph.run(images(4)).items():
+        np.testing.assert_allclose(host.run(images(4))[name], expected, atol=1e-5)
+    first = np.moveaxis(images(1)[0], 2, 0)
+    with pytest.raises(StageError, match=r"\(3, .*one image with its channels first, or 3 gray ones. Fix: move"):
+        host.predict(first)
+    assert len(host.predict([*first])) == 3
 
 
 @pytest.mark.parametrize("size", SIZES)
