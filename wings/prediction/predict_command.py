@@ -101,7 +101,8 @@ def _predict_images(predictor: Predictor, sources: list[Path | None], options: a
             _print_table(console, results(bar), "image")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     if left_out:
-        errors.print(f"{counted(len(left_out), 'file')} left out, not named as images: {_names(map(str, left_out))}")
+        why = "not named as images, or folders that are links or unreadable"
+        errors.print(f"{counted(len(left_out), 'file')} left out, {why}: {_names(map(str, left_out))}")
     if unreadable:
         errors.print(f"[bold red]{counted(len(unreadable), 'image')} of {total} could not be read:[/]")
         for line in unreadable:
@@ -151,14 +152,15 @@ def _wanted(predictor: Predictor, inputs: NamedArrays, path: Path) -> NamedArray
 def image_files(sources: Iterable[Path | None], left_out: list[Path]) -> Iterator[Input]:
     """Yield the images: files as named, those in folders by their suffix, and for None the bytes of standard input.
 
-    Other files in folders, unless they are hidden, are added to `left_out`.
+    Other files in folders, unless they are hidden, and folders that are links or unreadable are added to `left_out`.
     """
     for source in sources:
         if source is None:
             yield sys.stdin.buffer.read()
         elif source.is_dir():
-            for folder, folders, names in os.walk(source):
+            for folder, folders, names in os.walk(source, onerror=lambda error: left_out.append(Path(error.filename))):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
+                left_out.extend(link for link in (Path(folder, name) for name in folders) if link.is_symlink())
                 for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
                     if path.suffix.lower() in SUFFIXES:
                         yield path

@@ -57,6 +57,18 @@ def test_folder_is_predicted_and_nothing_is_dropped(
     assert "hidden" not in out + err
 
 
+def test_folder_behind_a_link_is_named(
+    packed: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "a.png").write_bytes(png(1))
+    (tmp_path / "all" / "more").symlink_to(images)
+    assert main(["predict", str(packed), str(tmp_path / "all")]) == 0
+    err = capsys.readouterr().err
+    assert "1 file left out" in err
+    assert str(tmp_path / "all" / "more") in err
+
+
 def test_table_has_the_labels_with_their_confidence(
     packed: Path, images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
