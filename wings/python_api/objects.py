@@ -104,7 +104,7 @@ def samples_file(
     source, noted = data, dict[str, str]()
     by = {key: name for key, name in ((GROUPS, group), (TIMES, time)) if name}
     if isinstance(data, str | Path):
-        data, noted = _read(data, model, by)
+        data, noted = _read(data, model, by, columns)
     if not by and (times := [str(name) for name in getattr(data, "columns", ()) if holds_times(data[name])]):
         noted["time"] = f"{times[0]} holds times, and the split is random; --time {times[0]} tests the latest samples"
     if data is None and (time or (group and source is None)):
@@ -146,11 +146,13 @@ def _fitted_columns(model: Path, store: Store, *, trust: bool) -> tuple[str, ...
     return framework.columns(model, trust or store.holds(model)) if framework else ()
 
 
-def _read(source: str | Path, model: str, by: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+def _read(
+    source: str | Path, model: str, by: Mapping[str, str], columns: tuple[str, ...]
+) -> tuple[Any, dict[str, str]]:
     """Return the samples of a path, None where only a run reads it, and a note of files that are left out."""
     path, noted = Path(source), dict[str, str]()
     named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
-    data = read_arrays(path) if named else read_samples(str(source))
+    data = read_arrays(path) if named else read_samples(str(source), columns)
     if path.is_dir() and has_clips(path):
         data = _clips(path, model)
         noted |= {"files": others} if (others := left_out(path)) else {}

@@ -1,7 +1,9 @@
 """Samples in files of arrays and tables, and those that a user's function gives."""
 
+import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.user_code import UserFunction
 from gauntlet.datasets.splits import LABELS
-from wings.python_api.table_columns import is_number
+from wings.python_api.table_columns import LABEL_COLUMNS, is_number
 
 NAMES = {"csv": "csv", "tsv": "csv", "data": "csv", "parquet": "parquet", "json": "json", "jsonl": "json"}
 TABLES = {f".{suffix}": f"read_{kind}" for suffix, kind in NAMES.items()}
@@ -22,11 +24,12 @@ KINDS = (
 )
 
 
-def read_samples(name: str) -> Any:
+def read_samples(name: str, columns: tuple[str, ...] = ()) -> Any:
     """Return an array, a table, or what a user's function returns; None for an `.npz` file, a folder, or nothing there.
 
     Args:
         name: a path, or `FILE.py:FUNCTION`; the function of `FILE.py` alone is `samples`.
+        columns: known names of a table's columns, which may be numbers.
 
     Raises:
         ConfigError: when the file is of another kind, or cannot be read.
@@ -42,7 +45,7 @@ def read_samples(name: str) -> Any:
     try:
         if suffix == ".py":
             return UserFunction(function=f"{path.stem}:{function}", code_folder=path.parent).load()()
-        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix)
+        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix, columns)
     except StageError as error:
         raise ConfigError(f"--data {name}: {error}") from error
     except Exception as error:  # a damaged file, or the user's code, may raise anything
@@ -55,7 +58,7 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
-def _read_table(path: Path, suffix: str) -> Any:
+def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
@@ -70,8 +73,12 @@ def _read_table(path: Path, suffix: str) -> Any:
         names = ",".join(first.iloc[0])
         separator = max(",;\t", key=names.count)
         points = "." if separator == "," else ".,"
-        header = None if _are_values(names.split(separator)) else "infer"
-        tables = [pd.read_csv(path, sep=separator, decimal=point, encoding=encoding, header=header) for point in points]
+        header = None if _are_values(names.split(separator), columns) else "infer"
+        read = partial(pd.read_csv, path, sep=separator, encoding=encoding, header=header)
+        if read(nrows=1).iloc[:, -1:].isna().all(axis=None):  # the rows may end in a separator, and the names not
+            warnings.filterwarnings("ignore", "Length of header or names", pd.errors.ParserWarning)
+            read = partial(read, index_col=False)
+        tables = [read(decimal=point) for point in points]
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
@@ -80,11 +87,11 @@ def _read_table(path: Path, suffix: str) -> Any:
     return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
 
 
-def _are_values(names: Sequence[str]) -> bool:
+def _are_values(names: Sequence[str], columns: Sequence[str]) -> bool:
     """Return whether the names of columns are a first row of numbers, and not the numbers of the columns.
 
     A text in the last place is the first label.
     """
-    numbers = [*map(is_number, names)]
-    values = all(numbers) or (len(names) > 2 and all(numbers[:-1]))
-    return values and [*names] != [str(column) for column in range(len(names))]
+    numbers, last = [*map(is_number, names)], names[-1].strip().lower()
+    values = all(numbers) or (len(names) > 2 and all(numbers[:-1]) and last not in LABEL_COLUMNS)
+    return values and not {*columns} & {*names} and [*names] != [str(column) for column in range(len(names))]

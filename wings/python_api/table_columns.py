@@ -46,6 +46,8 @@ def _column(values: Any) -> Array:
 
     Missing texts are empty ones.
     """
+    if hasattr(values.dtype, "categories"):
+        values = values.astype(values.dtype.categories.dtype)
     if values.dtype.kind != "O":
         return as_array(values)
     if any(isinstance(value, list | np.ndarray) for value in values[:1]):

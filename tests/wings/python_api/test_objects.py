@@ -150,6 +150,10 @@ def test_what_is_no_model_or_a_module_without_a_sample_is_one_error(store: Store
         ("x.csv", lambda path: TABLE.to_csv(path, index=False)),
         ("x.tsv", lambda path: TABLE.to_csv(path, index=False, sep="\t")),
         ("x.parquet", TABLE.to_parquet),
+        (
+            "x.csv",
+            lambda path: path.write_text("a,b,c,d\n" + TABLE.to_csv(header=False, index=False).replace("\n", ",\n")),
+        ),
         ("x.jsonl", lambda path: TABLE.to_json(path, orient="records", lines=True)),
         ("x.json", lambda path: TABLE.to_json(path, orient="records")),
         ("x.csv.gz", lambda path: TABLE.to_csv(path, index=False)),
@@ -187,6 +191,21 @@ def test_first_row_of_numbers_and_a_text_is_no_row_of_names(model: str, store: S
     TABLE.assign(species=list("uvwuvw")).to_csv(tmp_path / "iris.data", index=False, header=False)
     stored = read(samples_file(tmp_path / "iris.data", model, store))
     assert (stored["values"], stored["labels"]) == (X.tolist(), list("uvwuvw"))
+
+
+def test_names_of_columns_may_be_numbers(model: str, store: Store, tmp_path: Path) -> None:
+    columns = ("400", "410", "420", "430")
+    spectra = TABLE.set_axis(columns, axis=1)
+    spectra.assign(label=Y).to_csv(tmp_path / "x.csv", index=False)
+    assert read(samples_file(tmp_path / "x.csv", model, store)) == {"values": X.tolist(), "labels": Y.tolist()}
+    spectra[[*columns[::-1]]].to_csv(tmp_path / "x.csv", index=False)
+    assert read(samples_file(tmp_path / "x.csv", model, store, columns=columns)) == {"values": X.tolist()}
+
+
+def test_missing_category_is_an_empty_text(store: Store, tmp_path: Path) -> None:
+    model = onnx_text.save(tmp_path / "m.onnx", "m (string[n] text) => (string[n] y) { y = Identity(text) }")
+    pd.DataFrame({"text": pd.Categorical(["ab", None])}).to_parquet(tmp_path / "x.parquet")
+    assert read(samples_file(tmp_path / "x.parquet", model, store)) == {"text": ["ab", ""]}
 
 
 def test_empty_cell_among_texts_is_an_empty_text_and_no_label(store: Store, tmp_path: Path) -> None:
