@@ -58,9 +58,9 @@ class Classification(Problem):
     temperature: float | None = None
 
     def decode(self, outputs: NamedArrays) -> Iterator[ClassPrediction]:
-        """Yield one prediction per sample; the primary output has shape (n, classes), or (n,) with the class itself."""
+        """Yield one prediction per sample; the primary output has scores (n, classes), or classes (n,) or (n, 1)."""
         scores = self.class_scores(outputs[self.primary_output])
-        if scores.ndim == 1 or scores.dtype.kind == "U":
+        if scores.ndim == 1 or scores.dtype.kind == "U" or (scores.shape[1:] == (1,) and scores.dtype.kind in "iu"):
             yield from self._classes(scores)
             return
         scores = scores.reshape(len(scores), -1)

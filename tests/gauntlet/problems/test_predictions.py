@@ -49,8 +49,9 @@ def test_huge_scores_do_not_overflow() -> None:
     assert only(classifier("a", "b"), [1e4, -1e4]).text() == "a: 100.0 %, b: 0.0 %"
 
 
-def test_class_alone_has_no_confidence_and_no_name_without_labels() -> None:
-    [first, second] = classifier().decode({"y": np.array([3, 0])})
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_class_alone_has_no_confidence_and_no_name_without_labels(shape: tuple[int, ...]) -> None:
+    [first, second] = classifier().decode({"y": np.array([3, 0]).reshape(shape)})
     assert (first.text(), first.top[0].confidence, second.text()) == ("3", None, "0")
 
 
