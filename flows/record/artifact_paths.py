@@ -1,6 +1,7 @@
 """The artifacts that records name, which a store keeps."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 
 from flows.record.home import Home
 from flows.record.journal import Journal
+
+IN_STORE = re.compile(r"(?:.*/)?([0-9a-f]{2}/[0-9a-f]{64}-[^/]+)(/.+)?")
+"""The path of an artifact in some store, or of its folder, as the configuration of a run may have it."""
 
 
 def keep_in_shared_store(home: Home, folder: Path) -> None:
@@ -26,13 +30,15 @@ def artifact_paths(records: list[Path]) -> set[str]:
 
 
 def _paths(value: Any) -> Iterator[str]:
-    """Yield the path of every artifact in a JSON value."""
+    """Yield the path of every artifact in a JSON value, for a folder that of anything in it."""
     if isinstance(value, dict):
         if {"sha256", "path"} <= value.keys():
             yield value["path"]
         else:
             for part in value.values():
                 yield from _paths(part)
+    elif isinstance(value, str) and (match := IN_STORE.fullmatch(value)):
+        yield match[1] + (match[2] or "/*")
     elif isinstance(value, list):
         for part in value:
             yield from _paths(part)

@@ -1,5 +1,6 @@
 """`gauntlet clean` removes what no kept run refers to, and nothing else."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_clean_removes_leftovers_and_keeps_what_a_run_refers_to(folder: Path, ho
     assert artifacts_of(report)
     assert all(home.store.is_intact(artifact) for artifact in artifacts_of(report))
     assert plan_cleanup(home).paths == ()
+
+
+def test_samples_and_a_model_that_a_configuration_names_stay(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    kept = []
+    for name in ("samples.npz", "model.skops", "test.npz", "forgotten.npz"):
+        (tmp_path / name).write_text(name)
+        kept.append(home.store.path(home.store.put(tmp_path / name)))
+    *_, splits, forgotten = kept
+    run = home.runs / "20260131-120000-digits-1f2e"
+    run.mkdir(parents=True)
+    config = {"data": {"path": str(kept[0])}, "train": {"model": str(kept[1])}, "extra_samples": [str(splits.parent)]}
+    (run / "report.json").write_text(json.dumps({"config": config}))
+    assert plan_cleanup(home).artifacts == (forgotten.parent,)
 
 
 def test_old_runs_go_with_everything_that_only_they_refer_to(folder: Path, home: Home) -> None:
