@@ -25,12 +25,10 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit, ScannedImage, scan
 from gauntlet.datasets.normalized_images import NormalizedImages
-from gauntlet.datasets.splits import SPLITS, Dataset, SplitName, skipped_check, summary
+from gauntlet.datasets.splits import SPLIT_WORDS, SPLITS, Dataset, SplitName, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
 _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
-SPLIT_WORDS = {*SPLITS, "training", "val", "valid", "dev", "testing"}
-"""Names of folders that are no classes."""
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 

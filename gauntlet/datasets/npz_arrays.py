@@ -12,7 +12,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import BoxDecoding, Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
-from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
+from gauntlet.datasets.splits import SPLIT_WORDS, SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import (
     GROUPS,
     TIMES,
@@ -143,7 +143,8 @@ class NpzArrays(DataSource):
     def _is_split(self, files: tuple[Path, ...]) -> bool:
         splits = [path.name for path in files if path.stem in SPLITS]
         others = [path.name for path in files if path.stem not in SPLITS]
-        if not self.path.is_dir() or not splits:
+        named_so = len(files) > 1 and all(path.stem.lower() in SPLIT_WORDS for path in files)
+        if not self.path.is_dir() or not (splits or named_so):
             return False
         if others or "test.npz" not in splits:
             problem = f"{others[:5]} are not" if others else "but there is no test.npz"

@@ -22,6 +22,8 @@ from gauntlet.datasets.truth import class_indices
 
 SplitName = Literal["train", "validation", "calibration", "test"]
 SPLITS = get_args(SplitName)
+SPLIT_WORDS = {*SPLITS, "training", "val", "valid", "dev", "testing"}
+"""What people call splits, in small letters."""
 LABELS, HEAD = "labels", "labels_"
 """The array with the truth of the primary output, and the beginning of the name of that of another output."""
 INPUT = "input:"

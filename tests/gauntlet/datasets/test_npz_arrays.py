@@ -244,6 +244,13 @@ def test_splits_without_a_test_split_are_refused(write: Write, tmp_path: Path) -
         config(tmp_path).load()
 
 
+def test_splits_in_capitals_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("Train", "Test"):
+        np.savez(tmp_path / f"{name}.npz", inputs=GOOD, labels=LABELS)
+    with pytest.raises(StageError, match=r"\['Test\.npz', 'Train\.npz'\] are not; expected one file per split"):
+        config(tmp_path).load()
+
+
 def test_rows_of_equal_content_are_in_one_split_when_one_file_is_divided(tmp_path: Path) -> None:
     features, classes = load_iris(return_X_y=True)  # rows 101 and 142 are equal
     np.savez(tmp_path / "iris.npz", features=features.astype(np.float32), labels=classes)
