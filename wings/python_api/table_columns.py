@@ -95,6 +95,8 @@ def columns_by_input(
         single = [name for name, shape in names.items() if shape and shape[1:] == (1,)]
         named = {array_name(name) if name in names else name: columns[name] for name in columns}
         return {name: array[:, None] if input_name(name) in single else array for name, array in named.items()} | labels
+    if times := [name for name, array in columns.items() if array.dtype.kind in "mM"]:
+        raise StageError(f"column {times[0]!r} holds times. Fix: write them as numbers, or leave the column out")
     if names:
         _require_matrix(columns, texts, names)
     return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}
@@ -104,7 +106,8 @@ def _require_matrix(columns: NamedArrays, texts: list[str], names: Inputs) -> No
     """Raise `StageError` where columns are not the matrix of a model's only input."""
     ((name, shape),) = names.items()
     if 0 < len(texts) < len(columns):
-        row, text = next((row, text) for row, text in enumerate(columns[texts[0]]) if not is_number(text))
+        values = columns[texts[0]]
+        row, text = next(((row, text) for row, text in enumerate(values) if not is_number(text)), (0, values[0]))
         raise StageError(
             f"column {texts[0]!r} holds texts, such as {str(text)!r} in row {row + 1}, and others hold numbers; the "
             f"model's only input, {name!r}, takes them as one matrix. Fix: correct the row, "

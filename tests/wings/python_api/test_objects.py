@@ -202,6 +202,18 @@ def test_names_of_columns_may_be_numbers(model: str, store: Store, tmp_path: Pat
     assert read(samples_file(tmp_path / "x.csv", model, store, columns=columns)) == {"values": X.tolist()}
 
 
+def test_times_among_numbers_are_refused(model: str, store: Store, tmp_path: Path) -> None:
+    TABLE.assign(b=pd.Timestamp("2026-01-01")).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match=r"column 'b' holds times\. Fix: write them as numbers"):
+        samples_file(tmp_path / "x.parquet", model, store)
+
+
+def test_texts_of_digits_among_numbers_are_refused(model: str, store: Store, tmp_path: Path) -> None:
+    TABLE.assign(b="007").to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match="column 'b' holds texts, such as '007' in row 1"):
+        samples_file(tmp_path / "x.parquet", model, store)
+
+
 def test_missing_category_is_an_empty_text(store: Store, tmp_path: Path) -> None:
     model = onnx_text.save(tmp_path / "m.onnx", "m (string[n] text) => (string[n] y) { y = Identity(text) }")
     pd.DataFrame({"text": pd.Categorical(["ab", None])}).to_parquet(tmp_path / "x.parquet")
