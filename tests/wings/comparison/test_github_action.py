@@ -98,6 +98,13 @@ def test_file_that_is_no_model_fails(folder: Path) -> None:
     assert "\n## heading" not in text
 
 
+@pytest.mark.slow
+def test_target_that_the_runner_lacks_proves_nothing(folder: Path) -> None:
+    code, text = raced(folder, committed(folder, SMALL), TARGETS="ort-coreml")
+    assert code == 2, text
+    assert "- `targets: nothing was raced: ort-coreml: unavailable: " in text
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("prefect_server")
 def test_gate_of_a_configuration_fails_the_action(folder: Path) -> None:

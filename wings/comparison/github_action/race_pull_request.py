@@ -89,7 +89,10 @@ def race_table(measured: Any, files: Mapping[str, Path]) -> str:
 
 
 def race_failures(measured: Any, files: Mapping[str, Path], slowdown: float) -> list[str]:
-    """Return why the pull request's model fails: it does not run, or is proven slower by more than may be added."""
+    """Return why the pull request's model fails: it does not run, or is proven slower by more than may be added.
+
+    Raise `RaceError` where it was raced on no target.
+    """
     limit, failed = 1 / (1 + max(slowdown, noise_of(measured))), list[str]()
     for side, pair in by_side(measured, files):
         if side == HEAD and pair["reason"] and pair["status"] in ("failed", "measured"):
@@ -100,6 +103,10 @@ def race_failures(measured: Any, files: Mapping[str, Path], slowdown: float) -> 
             for row in pair["rows"]
             if side == HEAD and row["verdict"] == "slower" and float(row["speedup_high"]) < limit
         ]
+    own = [pair for side, pair in by_side(measured, files) if side == HEAD]
+    if not failed and not any(pair["rows"] for pair in own):
+        why = "; ".join(f"{pair['target']}: {pair['status']}: {pair['reason']}" for pair in own)
+        raise RaceError(f"targets: nothing was raced: {why}. Fix: name targets that this runner has")
     return failed
 
 
