@@ -11,7 +11,7 @@ from flows.cli.shared import plain
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import MISSING, fixed, milliseconds, percent, size
+from gauntlet.reporting.text_format import MISSING, fixed, metric_name, milliseconds, percent, size
 from wings.comparison.library.run_comparison import Difference, RunComparison, RunSummary, compare_runs
 
 SHOWN = 20
@@ -72,7 +72,7 @@ def _cells(side: RunSummary) -> Iterator[tuple[str, str]]:
     yield "run", side.run_id
     yield "verdict", side.verdict
     yield "winner", side.winner or MISSING
-    yield "accuracy", percent(side.accuracy)
+    yield metric_name(side.metric, short=True), percent(side.accuracy)
     yield "SQNR", MISSING if side.sqnr_db is None else f"{fixed(side.sqnr_db, 1)} dB"
     yield "size", size(side.size_bytes)
     for row in side.benchmark:

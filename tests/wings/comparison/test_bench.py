@@ -232,6 +232,13 @@ def test_comparison_warns_that_other_machines_have_other_latencies(two: tuple[Ru
     assert "failed: 0.03 <= 0.01" in text.getvalue()
 
 
+def test_quality_bears_the_name_of_its_metric(two: tuple[RunReport, RunReport]) -> None:
+    text = io.StringIO()
+    compare_command._print(Console(file=text, width=80), compare_runs(two[0].replace(metric="miou"), two[1]))
+    rows = {line.split("  ")[0].strip(): line for line in text.getvalue().splitlines()}
+    assert rows["mIoU"].split()[-1] == rows["accuracy"].split()[1] == "–"
+
+
 def test_compare_prints_json_of_two_runs(
     tmp_path: Path,
     two: tuple[RunReport, RunReport],

@@ -16,6 +16,7 @@ class RunSummary(Frozen):
     run_id: str
     verdict: str
     winner: str | None
+    metric: str = Field(description="of the `accuracy`")
     accuracy: Number | None
     sqnr_db: Number | None
     size_bytes: int | None
@@ -57,6 +58,7 @@ def _summary(report: RunReport) -> RunSummary:
         run_id=report.run_id,
         verdict=report.verdict,
         winner=report.winner,
+        metric=report.metric,
         accuracy=winner.accuracy if winner else None,
         sqnr_db=winner.sqnr_db if winner else None,
         size_bytes=winner.size_bytes if winner else None,
