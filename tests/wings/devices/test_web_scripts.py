@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Error, Page
 from static_files import served
 
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
 from gauntlet.problems import problem_of
+from gauntlet.problems.classification import Classification
 from wings.devices.web_page import copy_assets
 
 pytestmark = pytest.mark.browser
@@ -23,9 +24,9 @@ INPUT = """async ([bytes, how, layout]) => {
   const pixels = await readPixels(new File([new Uint8Array(bytes)], "image.png", {type: "image/png"}));
   return [...imageInput(pixels, how, layout)];
 }"""
-PREDICT = """async ([values, shape, signature]) => {
+PREDICT = """async ([values, shape, signature, temperature]) => {
   const {predict} = await import("/prediction.js");
-  return predict(Float64Array.from(values), shape, signature);
+  return predict(Float64Array.from(values), shape, signature, temperature ?? null);
 }"""
 HALVES = """async (bits) => {
   const {numbers} = await import("/golden.js");
@@ -50,6 +51,11 @@ def noise(width: int, height: int, mode: str) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels.squeeze(), mode).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def test_transparent_image_whose_colors_a_canvas_loses_is_refused(page: Page) -> None:
+    with pytest.raises(Error, match="the image is transparent in places"):
+        distance_from_python(page, COLORS, noise(8, 6, "RGBA"), "NCHW")
 
 
 COLORS = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7), "channel_order": "BGR"}
@@ -99,9 +105,10 @@ def test_model_that_normalizes_itself_gets_the_levels(page: Page, size: tuple[in
     assert distance_from_python(page, values, noise(*size, "RGB"), "NHWC") <= (0 if size == (8, 6) else 1)
 
 
-def signature(task: str, labels: tuple[str, ...] = ()) -> Signature:
-    spec = TensorSpec(name="y", dtype="float32", shape=("n", 3))
-    return Signature.model_validate({"task": task, "inputs": (spec,), "outputs": (spec,), "labels": labels})
+def signature(task: str, labels: tuple[str, ...] = (), dtype: str = "float32", **changes: Any) -> Signature:
+    spec = TensorSpec(name="y", dtype=dtype, shape=("n", 3))
+    known = {"task": task, "inputs": (spec,), "outputs": (spec,), "labels": labels}
+    return Signature.model_validate(known | changes)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,32 @@ def test_classes_have_the_confidence_that_python_gives_them(page: Page, scores: 
     assert [one["label"] for one in found] == [one.label for one in expected.top]  # type: ignore[attr-defined]
     confidences = [one.confidence for one in expected.top]  # type: ignore[attr-defined]
     assert [one["confidence"] for one in found] == pytest.approx(confidences)
+
+
+@pytest.mark.parametrize(
+    ("changes", "scores", "temperature"),
+    [
+        ({}, [0.9], None),
+        ({}, [0.2], 2.5),
+        ({"logit": True}, [0.75], None),
+        ({"logit": True}, [-3.0], 0.5),
+        ({"threshold": 0.2}, [0.7, 0.3], None),
+        ({"threshold": 0.8}, [-1.0, 0.25], 1.5),
+        ({"threshold": 0.8, "logit": True}, [1.0], None),
+        ({}, [0.499, 0.504], None),
+    ],
+)
+def test_two_classes_are_told_as_python_tells_them(
+    page: Page, changes: dict[str, Any], scores: list[float], temperature: float | None
+) -> None:
+    known = signature("classification", ("no", "yes"), **changes)
+    problem = Classification(known, temperature)
+    [expected] = problem.decode({"y": np.array([scores], np.float64)})
+    shape = [len(scores)]
+    found = page.evaluate(PREDICT, [scores, shape, known.model_dump(mode="json"), temperature])["top"]
+    assert [one["label"] for one in found] == [one.label for one in expected.top]
+    shares = [one.confidence if temperature is None else one.calibrated for one in expected.top]
+    assert [one["confidence"] for one in found] == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +171,13 @@ def test_other_predictions_read_as_in_python(
 
 
 def test_class_itself_has_no_confidence_and_tensors_show_their_shape(page: Page) -> None:
-    known = signature("classification", ("ant", "bee", "cat")).model_dump(mode="json")
-    assert page.evaluate(PREDICT, [[1], [], known])["top"] == [{"label": "bee", "confidence": None}]
+    known = signature("classification", ("ant", "bee", "cat"), "int64").model_dump(mode="json")
+    for shape in ([], [1]):
+        assert page.evaluate(PREDICT, [[1], shape, known])["top"] == [{"label": "bee", "confidence": None}]
+    signs = signature("classification", ("-1", "1"), "int64").model_dump(mode="json")
+    assert page.evaluate(PREDICT, [[-1], [], signs])["top"] == [{"label": "-1", "confidence": None}]
+    logits = signature("multi-label", ("ant", "bee"), logit=True).model_dump(mode="json")
+    assert page.evaluate(PREDICT, [[0.25, -1.0], [2], logits])["lines"] == ["ant 56.2%"]
     arrays = signature("arrays").model_dump(mode="json")
     assert page.evaluate(PREDICT, [[1, 2, 3, 4], [2, 2], arrays])["lines"] == ["arrays: 2 x 2", "1, 2, 3, 4"]
 

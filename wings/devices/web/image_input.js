@@ -13,7 +13,11 @@ export async function readPixels(file) {
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(bitmap, 0, 0);
-  return context.getImageData(0, 0, bitmap.width, bitmap.height);
+  const pixels = context.getImageData(0, 0, bitmap.width, bitmap.height);
+  if (pixels.data.some((level, place) => place % 4 === 3 && level < 255)) { // a canvas loses the colors below
+    throw new Error("the image is transparent in places, and browsers do not tell their colors. Save it without");
+  }
+  return pixels;
 }
 
 // One input, without the batch axis: a Float32Array in the layout NCHW or NHWC; the levels, if the model normalizes them.

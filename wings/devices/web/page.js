@@ -63,7 +63,7 @@ async function show(file) {
     const name = contract.signature.primary_output ?? contract.signature.outputs[0].name;
     const dims = page.batch === 0 ? outputs[name].dims : outputs[name].dims.slice(1);
     const size = dims.reduce((product, axis) => product * axis, 1);
-    const prediction = predict(numbers(outputs[name]).slice(0, size), dims, contract.signature);
+    const prediction = predict(numbers(outputs[name]).slice(0, size), dims, contract.signature, contract.temperature);
     if (turn !== shown) return; // a later image may have been faster
     const parts = prediction.top ? bars(prediction.top) : lines(prediction.lines);
     showResult(...parts, element("p", "time", `${milliseconds.toFixed(1)} ms in this browser`));
