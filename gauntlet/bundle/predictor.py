@@ -178,9 +178,9 @@ class Predictor:
         if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, channels)):
             return [images]
         if len(shape) == 3 and shape[0] == channels > 1:
-            fix = f"Fix: move the channels of an image to the last axis, or give the {channels} images as a list"
+            either = f"one image with its channels first, or {channels} gray ones"
             raise StageError(
-                f"pixels of shape {shape}: one image with its channels first, or {channels} gray ones. {fix}"
+                f"pixels of shape {shape}: {either}. Fix: move the channels to the last axis, or give a list"
             )
         return [images] if isinstance(images, ONE_IMAGE) or not isinstance(images, Iterable) else images
 

@@ -194,10 +194,8 @@ class ImageFolder(NormalizedImages):
         if len(folders) < 2:
             raise StageError(f"{self.path}: one class folder ({folders[0]}); a classifier needs at least two")
         if {name.lower() for name in folders} <= SPLIT_WORDS:
-            fix = "Fix: put a folder for each class into train and test, or set data.labelled=false"
-            raise StageError(
-                f"{self.path}: {' and '.join(folders)} are named as splits, not as classes; {LAYOUT}. {fix}"
-            )
+            what = f"{' and '.join(folders)} are named as splits, not as classes"
+            raise StageError(f"{self.path}: {what}; {LAYOUT}. Fix: move the files so, or set data.labelled=false")
         unknown = [name for name in folders if self.labels and name not in self.labels]
         if unknown:
             raise StageError(

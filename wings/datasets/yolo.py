@@ -13,7 +13,6 @@ from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotati
 IMAGES, LABELS = "images", "labels"
 SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 """Folder, which may end in a year -> split; without `test`, `val` is the test split."""
-DIGITS = "0123456789"
 ORIENTATION, SIDEWAYS = 274, (5, 6, 7, 8)
 """EXIF's tag, and its values for an image that is stored turned by a quarter."""
 FORMAT = "class, center x, center y, width and height, or class and the corners of a polygon, all from 0 to 1"
@@ -44,7 +43,7 @@ def read_yolo(path: Path) -> Annotations:
 
 def splits_of(files: Iterable[str]) -> dict[str, str | None]:
     """Return the split of each file, by its folders: `""` where none is in a split, None for one outside of them."""
-    named = {file: [part.rstrip(DIGITS) for part in PurePath(file).parts[:-1]] for file in files}
+    named = {file: [part.rstrip("0123456789") for part in PurePath(file).parts[:-1]] for file in files}
     splits = {file: next((SPLITS[part] for part in parts if part in SPLITS), None) for file, parts in named.items()}
     if not any(splits.values()):
         return dict.fromkeys(splits, "")

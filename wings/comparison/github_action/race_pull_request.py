@@ -89,10 +89,7 @@ def race_table(measured: Any, files: Mapping[str, Path]) -> str:
 
 
 def race_failures(measured: Any, files: Mapping[str, Path], slowdown: float) -> list[str]:
-    """Return why the pull request's model fails: it does not run, or is proven slower by more than may be added.
-
-    Raise `RaceError` where it was raced on no target.
-    """
+    """Return why the pull request's model fails: it does not run, or is slower; `RaceError` where it never raced."""
     limit, failed = 1 / (1 + max(slowdown, noise_of(measured))), list[str]()
     for side, pair in by_side(measured, files):
         if side == HEAD and pair["reason"] and pair["status"] in ("failed", "measured"):
