@@ -65,17 +65,17 @@ def race(request: RaceRequest) -> State[None]:
     home = Home.find()
     shared = store_of_the_run(home, request)
     home.work.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="race-", dir=home.work))
-    try:
-        with locked(home.in_use, shared=True):  # a clean-up must not remove what is fetched
-            for artifact in request.files:
-                fetch(artifact, shared, home.store, folder)
-            done = _race_alone(request, Workspace(home.store, folder))
-            file = folder / f"race-{runtime.flow_run.id or 'here'}.json"
-            file.write_text(done.model_dump_json())
-            return Completed(message=shared.put(file).model_dump_json())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        locked(home.in_use, shared=True),  # a clean-up must not remove what is fetched, nor the folder
+        tempfile.TemporaryDirectory(prefix="race-", dir=home.work, ignore_cleanup_errors=True) as name,
+    ):
+        folder = Path(name)
+        for artifact in request.files:
+            fetch(artifact, shared, home.store, folder)
+        done = _race_alone(request, Workspace(home.store, folder))
+        file = folder / f"race-{runtime.flow_run.id or 'here'}.json"
+        file.write_text(done.model_dump_json())
+        return Completed(message=shared.put(file).model_dump_json())
 
 
 def _race_alone(request: RaceRequest, workspace: Workspace) -> RemoteRace:

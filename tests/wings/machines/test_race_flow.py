@@ -1,7 +1,10 @@
 """The flow of a worker: it fetches files from the shared store, races here, and leaves its rows in that store."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import faulty_models
 import numpy as np
@@ -9,6 +12,7 @@ import onnx
 import pytest
 
 from flows.record.home import Home
+from flows.record.locks import locked
 from gauntlet.core.artifact import Artifact, Store, open_store
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.golden import Golden, GoldenCase
@@ -66,6 +70,22 @@ def test_race_leaves_rows_machine_and_control_in_the_shared_store(
     assert found.machine.host
     assert home.store.is_intact(request(shared, tmp_path).models[0][1])  # fetched for the next race
     assert list(home.work.iterdir()) == []
+
+
+def test_clean_up_that_the_race_waits_for_takes_nothing_of_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def behind_a_clean_up(path: Path, **options: Any) -> Iterator[int]:
+        for left in home.work.glob("*"):
+            shutil.rmtree(left)
+        with locked(path, **options) as descriptor:
+            yield descriptor
+
+    monkeypatch.setattr("wings.machines.race_flow.locked", behind_a_clean_up)
+    shared = Store(tmp_path / "shared")
+    monkeypatch.setenv(SHARED_STORE, str(shared.root))
+    assert race.fn(request(shared, tmp_path)).is_completed()
 
 
 def test_race_reaches_an_object_store_by_its_address(home: Home, tmp_path: Path) -> None:
