@@ -119,3 +119,10 @@ def test_module_without_a_sample_asks_for_one(store: Store, sample: str | None) 
 def test_module_that_cannot_be_captured_is_one_error(store: Store) -> None:
     with pytest.raises(ConfigError, match=r"Sequential: torch\.export cannot capture it on inputs of shape \(2, 5\)"):
         model_file(torch_module(), X[:, :5], store)
+
+
+def test_trees_that_take_a_number_for_a_missing_value_are_refused(store: Store) -> None:
+    """XGBoost's file does not say it, so the file would predict something else."""
+    xgboost = pytest.importorskip("xgboost")
+    with pytest.raises(ConfigError, match=r"takes 0\.0 for a missing value.*Fix: write NaN for 0\.0"):
+        model_file(xgboost.XGBClassifier(missing=0.0, **TREES).fit(X, Y), X, store)
