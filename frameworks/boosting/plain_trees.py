@@ -48,6 +48,8 @@ def linear_graph(learner: dict[str, Any], classes: int, name: str) -> onnx.Model
 NUMBERS = re.compile(r"^(?P<key>\w+)=(?P<values>.*)$", re.MULTILINE)
 SIGMOID = re.compile(r"^objective=binary sigmoid:(.*)$", re.MULTILINE)
 AVERAGED = re.compile(r"^average_output\n", re.MULTILINE)
+PLAIN = re.compile(r"^(\[?objective(?:=|: ))(?:fair|mape)\b", re.MULTILINE)
+"""Objectives that onnxmltools does not know, of values as those of a plain regression."""
 
 
 def values_of(text: str, key: str) -> list[str]:
@@ -78,6 +80,7 @@ def plain_lightgbm(text: str, trees_a_round: int) -> str:
         return f"threshold={' '.join(repr(float(value)) for value in down)}"
 
     text = SIGMOID.sub("objective=binary sigmoid:1", AVERAGED.sub("", NUMBERS.sub(rewritten, text)))
+    text = PLAIN.sub(r"\1regression", text)
     # The text says how many characters each tree has; without that line, LightGBM reads them one after the other.
     return re.sub(r"^tree_sizes=.*\n", "", text, flags=re.MULTILINE)
 

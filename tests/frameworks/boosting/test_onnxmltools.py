@@ -168,6 +168,8 @@ FOREST = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
         {"objective": "multiclass", "num_class": 10, **FOREST},
         {"objective": "regression", **FOREST},
         {"objective": "huber"},
+        {"objective": "fair"},
+        {"objective": "mape"},
         {"objective": "poisson"},
         {"objective": "gamma"},
         {"objective": "tweedie"},
