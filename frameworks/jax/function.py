@@ -54,21 +54,27 @@ def read_parameters(path: Path) -> NamedArrays:
     """Return the arrays of a file by their path in the tree, joined by `/`: `dense/kernel`.
 
     Read are `.npz` files with such names, and what `flax.serialization` wrote (`.msgpack`). Neither can hold code.
-    Raise StageError if the file cannot be read, or holds anything but arrays.
+    Raise StageError if the file cannot be read, or holds anything but arrays of NumPy's own types: it cannot store
+    bfloat16.
     """
     if path.suffix not in PARAMETERS:
         fix = "Fix: write them with numpy.savez; networks of other frameworks: docs/how-to/bring-a-model.md"
         raise StageError(f"{path}: a JAX function; expected parameters in one of {', '.join(PARAMETERS)}. {fix}")
     try:
         if path.suffix == ".npz":
-            return read_arrays(path)
-        from flax.serialization import msgpack_restore
-        from flax.traverse_util import flatten_dict
+            arrays = read_arrays(path)
+        else:
+            from flax.serialization import msgpack_restore
+            from flax.traverse_util import flatten_dict
 
-        leaves = flatten_dict(msgpack_restore(path.read_bytes()))  # type: ignore[no-untyped-call]
-        return {"/".join(map(str, names)): np.asarray(value) for names, value in leaves.items()}
+            leaves = flatten_dict(msgpack_restore(path.read_bytes()))  # type: ignore[no-untyped-call]
+            arrays = {"/".join(map(str, names)): np.asarray(value) for names, value in leaves.items()}
     except Exception as error:  # a damaged file raises many types
         raise StageError(f"{path}: not a {path.suffix} file of arrays ({one_line(error)})") from error
+    if other := next((name for name, array in arrays.items() if array.dtype.kind == "V"), None):
+        fix = "Fix: convert all with astype('float32'), then save them again"
+        raise StageError(f"{path}: {other!r} is bfloat16, or of another type that NumPy does not have. {fix}")
+    return arrays
 
 
 def load_function(code: UserCode, parameters: NamedArrays | None, label: str) -> LoadedModel:

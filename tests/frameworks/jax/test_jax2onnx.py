@@ -166,6 +166,20 @@ def test_parameters_may_be_what_flax_serialized(config: JaxModel, tmp_path: Path
     assert {name: array.shape for name, array in found.items()} == {"dense/kernel": (2, 3), "head": (4,)}
 
 
+@pytest.mark.parametrize("form", ["npz", "msgpack"])
+def test_parameters_of_a_type_that_numpy_lacks_are_refused_with_a_way(form: str, tmp_path: Path) -> None:
+    from flax.serialization import msgpack_serialize
+    from jax import numpy as jnp
+
+    path, kernel = tmp_path / f"parameters.{form}", np.asarray(jnp.ones((2, 2), jnp.bfloat16))
+    if form == "npz":
+        np.savez(path, **{"dense/kernel": kernel})
+    else:
+        path.write_bytes(msgpack_serialize({"dense": {"kernel": kernel}}))
+    with pytest.raises(StageError, match=r"'dense/kernel' is bfloat16.*Fix: convert all with astype\('float32'\)"):
+        jax_function.read_parameters(path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
