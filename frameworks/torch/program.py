@@ -207,11 +207,12 @@ def _scripted_inputs(program: "torch.jit.ScriptModule", path: Path) -> Arguments
 def with_defaults(program: Any, arguments: "tuple[torch.Tensor, ...]") -> Any:
     """Return a TorchScript program whose only arguments are these; the others have their defaults.
 
-    The exporter takes no program with more arguments than it is given.
+    The exporter takes no program with more arguments than it is given, and writes optional inputs as such.
     """
     import torch
 
-    if len(program.forward.schema.arguments) == 1 + len(arguments):
+    own = program.forward.schema.arguments[1:]
+    if len(own) == len(arguments) and all(str(each.type) == "Tensor" for each in own):
         return program
 
     class WithDefaults(torch.nn.Module):

@@ -134,3 +134,20 @@ def test_scripted_program_is_exported_with_the_defaults_of_its_other_arguments(t
     for x in (np.abs(A), -np.abs(A)):  # both branches
         expected = program(torch.from_numpy(x)).detach().numpy()
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-5)
+
+
+def test_optional_tensor_of_a_scripted_program_is_an_input_like_others(tmp_path: Path) -> None:
+    class Masked(Difference):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            return self.layer(x) if mask is None else self.layer(x) * mask
+
+    program = torch.jit.script(Masked().eval())
+    program.save(tmp_path / "net.torchscript")
+    inputs = [TensorSpec(name=name, dtype="float32", shape=("batch", n)) for name, n in {"x": 8, "mask": 3}.items()]
+    outputs = (TensorSpec(name="y", dtype="float32", shape=("batch", 3)),)
+    signature = Signature(task="arrays", inputs=tuple(inputs), outputs=outputs, layout="none")
+    TorchScript().write(tmp_path / "net.torchscript", signature, tmp_path / "net.onnx")
+    session = ort.InferenceSession(tmp_path / "net.onnx")
+    assert [each.type for each in session.get_inputs()] == ["tensor(float)"] * 2
+    expected = program(torch.from_numpy(A), torch.from_numpy(B[:, :3])).detach().numpy()
+    np.testing.assert_allclose(session.run(None, {"x": A, "mask": B[:, :3]})[0], expected, rtol=0, atol=1e-5)
