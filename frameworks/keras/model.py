@@ -132,6 +132,9 @@ def from_network(network: Any) -> CallableModel:
 
     keras = start_tensorflow()
     _require_float(network)
+    # A Sequential that was built by a call keeps the batch of that call, which only states need.
+    parts = [*network._flatten_layers()] if isinstance(network, package_of(network).Sequential) else ()
+    is_open = bool(parts) and not any(getattr(part, "stateful", False) for part in parts)
     try:
         network = functional(network)
         inputs, output_names = list(network.inputs), list(network.output_names)
@@ -145,7 +148,9 @@ def from_network(network: Any) -> CallableModel:
         return keras.tree.flatten(network(argument, training=False))
 
     return CallableModel(
-        inputs=tuple((t.name, tf.as_dtype(t.dtype).name, tuple(t.shape)) for t in inputs),
+        inputs=tuple(
+            (t.name, tf.as_dtype(t.dtype).name, (None if is_open else t.shape[0], *t.shape[1:])) for t in inputs
+        ),
         outputs=_distinct(output_names),
         call=tf.function(call, input_signature=specs),
         parameters=network.count_params(),

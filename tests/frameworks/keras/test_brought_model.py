@@ -12,6 +12,7 @@ import pytest
 from configs.brought_model import infer_config
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
@@ -221,6 +222,16 @@ def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_p
     keras.Model(pixels, keras.layers.Flatten()(pixels)).save(tmp_path / "fixed.keras")
     with pytest.raises(StageError, match=r"takes 2 samples at once\. Fix: use a dynamic batch"):
         bring(KerasModel(model=tmp_path / "fixed.keras"), {"input": PICTURES})
+
+
+def test_sequential_network_that_was_built_by_a_call_takes_any_batch(tmp_path: Path) -> None:
+    keras = start_tensorflow()
+    network = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    network(PICTURES[:5])
+    network.save(tmp_path / "net.keras")
+    model = KerasModel(model=tmp_path / "net.keras").load_model(Store(tmp_path / "store"))
+    [outputs] = model.call({"input": PICTURES[:7]}).values()
+    np.testing.assert_allclose(outputs, network(PICTURES[:7]), atol=1e-5)
 
 
 @pytest.fixture
