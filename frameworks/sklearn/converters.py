@@ -19,21 +19,24 @@ def register() -> None:
     """Register the converters with skl2onnx."""
     from skl2onnx import update_registered_converter
     from skl2onnx.common._registration import get_shape_calculator
-    from sklearn import feature_selection
+    from sklearn import feature_selection, preprocessing
     from sklearn.compose import TransformedTargetRegressor
+    from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.impute import KNNImputer, SimpleImputer
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
-    from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, PowerTransformer
 
     def replace(model: type, convert: Any, shape: Any = None, **more: Any) -> None:
         alias = f"Sklearn{model.__name__}"
         update_registered_converter(model, alias, shape or get_shape_calculator(alias), convert, **more)
 
-    replace(FunctionTransformer, _convert_function, _function_shape)
-    replace(OneHotEncoder, features.convert_one_hot, features.one_hot_shape)
-    replace(Normalizer, features.convert_normalizer)
-    replace(PowerTransformer, features.convert_power)
+    replace(preprocessing.FunctionTransformer, _convert_function, _function_shape)
+    replace(preprocessing.OneHotEncoder, features.convert_one_hot, features.one_hot_shape)
+    replace(preprocessing.Normalizer, features.convert_normalizer)
+    replace(preprocessing.PowerTransformer, features.convert_power)
+    replace(preprocessing.KBinsDiscretizer, features.convert_bins)
+    replace(preprocessing.MaxAbsScaler, features.convert_max_abs, options={"div": ["std", "div", "div_cast"]})
+    replace(HistGradientBoostingRegressor, features.convert_boosted_values)
     replace(KNNImputer, features.convert_knn_imputer)
     for mixture in (GaussianMixture, BayesianGaussianMixture):
         replace(mixture, features.convert_mixture, options={"score_samples": [True, False]})
@@ -177,17 +180,32 @@ def _tree_of_labels(populate: Any, model: Any, *words: Any) -> Any:
     return populate(model, *words) | {MISSING: model.tree_.missing_go_to_left.tolist()}
 
 
+def _near(find: Any, *words: Any, **more: Any) -> Any:
+    """Return distances to neighbors, which skl2onnx returns with the wrong sign, so that all have the same weight."""
+    from skl2onnx.algebra.onnx_ops import OnnxAbs
+
+    near = find(*words, **more)
+    return (near[0], OnnxAbs(near[1], op_version=more["op_version"])) if more.get("keep_distances") else near
+
+
 @contextmanager
 def mended() -> Iterator[None]:
-    """Let skl2onnx interpolate a calibration, and follow missing values through trees."""
+    """Let skl2onnx interpolate a calibration, follow missing values through trees, and see distances and discriminants.
+
+    A linear discriminant analysis is a logistic regression, of whose two scores skl2onnx takes a softmax.
+    """
+    from skl2onnx import operator_converters as theirs
     from skl2onnx.common import tree_ensemble
-    from skl2onnx.operator_converters import calibrated_classifier_cv as calibration
-    from skl2onnx.operator_converters import decision_tree, gradient_boosting, isolation_forest, random_forest
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
 
     labels, add = "populate_tree_attributes", "add_tree_to_attribute_pairs"
-    mends: list[tuple[Any, str, Any]] = [(calibration, "_transform_isotonic", _interpolate)]
-    mends += [(decision_tree, labels, partial(_tree_of_labels, getattr(decision_tree, labels)))]
-    for module in (decision_tree, gradient_boosting, isolation_forest, random_forest):
+    mends: list[tuple[Any, str, Any]] = [(theirs.calibrated_classifier_cv, "_transform_isotonic", _interpolate)]
+    mends += [(theirs.linear_classifier, "LogisticRegression", (LogisticRegression, LinearDiscriminantAnalysis))]
+    near = "onnx_nearest_neighbors_indices_k"
+    mends += [(theirs.nearest_neighbours, near, partial(_near, getattr(theirs.nearest_neighbours, near)))]
+    mends += [(theirs.decision_tree, labels, partial(_tree_of_labels, getattr(theirs.decision_tree, labels)))]
+    for module in (theirs.decision_tree, theirs.gradient_boosting, theirs.isolation_forest, theirs.random_forest):
         names = [name for name in (add, f"{add}_hist_gradient_boosting") if hasattr(module, name)]
         mends += [(module, name, partial(_add_tree, getattr(tree_ensemble, name))) for name in names]
     originals = [(module, name, getattr(module, name)) for module, name, _ in mends]

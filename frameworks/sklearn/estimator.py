@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from frameworks.sklearn.labels import Threshold, label_count, last_step, probability_of_each
+from frameworks.sklearn.labels import Threshold, label_count, last_step, probability_of_each, takes_columns
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import TensorSpec
@@ -151,17 +151,25 @@ class Columns(Arguments):
 def estimator_inputs(estimator: Any, inputs: NamedArrays) -> Any:
     """Return what an estimator takes: one input's array as it is, several inputs as the columns of a table.
 
-    A text without characters is NaN where an imputer fills NaN: no text of ONNX is NaN.
+    One array is a table, too, if the first step takes apart one with so many columns. A text without characters is NaN
+    where an imputer fills NaN: no text of ONNX is. Floats have the type of a clustering's centers: it takes no other.
     """
-    imputed, arrays = _imputed_columns(estimator), dict[str, Array]()
-    for name in Columns.of_estimator(estimator).call_order(inputs):
+    imputed, columns, arrays = _imputed_columns(estimator), Columns.of_estimator(estimator), dict[str, Array]()
+    steps = [step for _, step in getattr(estimator, "steps", (("model", estimator),))]
+    floats = next((step.cluster_centers_.dtype for step in steps if hasattr(step, "cluster_centers_")), None)
+    for name in columns.call_order(inputs):
         arrays[name] = inputs[name].astype(object) if inputs[name].dtype.kind == "U" else inputs[name]
         if inputs[name].dtype.kind == "U" and (imputed is None or name in imputed):
             arrays[name][inputs[name] == ""] = np.nan
-    if len(arrays) == 1:
-        return next(iter(arrays.values()))
+        if inputs[name].dtype.kind == "f" and floats is not None:
+            arrays[name] = inputs[name].astype(floats)
+    first = next(iter(arrays.values()))
+    if len(arrays) == 1 and not (takes_columns(estimator) and first.size == len(first) * len(columns.features)):
+        return first
     import pandas as pd
 
+    if len(arrays) == 1:
+        return pd.DataFrame(first.reshape(len(first), -1), columns=list(columns.features))
     return pd.DataFrame({name: array.reshape(len(array)) for name, array in arrays.items()})
 
 

@@ -75,17 +75,49 @@ def convert_power(scope: Any, operator: Any, container: Any) -> None:
     from skl2onnx.operator_converters.power_transformer import convert_powertransformer
 
     nodes = Nodes(scope, container)
-    filled = _converted(convert_powertransformer, scope, operator, container, operator.inputs)
+    filled = _converted(convert_powertransformer, scope, operator, container)
     missing = nodes.add("IsNaN", nodes.add("Cast", nodes.matrix(operator.inputs), to=FLOAT))
     nodes.add("Where", missing, nodes.constant(np.nan), filled, output=operator.outputs[0].full_name)
 
 
-def _converted(convert: Any, scope: Any, operator: Any, container: Any, inputs: Any) -> str:
-    """Let skl2onnx convert an operator with other inputs; return the name of its output."""
-    name = str(scope.get_unique_variable_name("converted"))
-    parts = {"raw_operator": operator.raw_operator, "inputs": inputs}
-    convert(scope, SimpleNamespace(**parts, outputs=[SimpleNamespace(full_name=name)]), container)
-    return name
+def convert_max_abs(scope: Any, operator: Any, container: Any) -> None:
+    """Clip to 1 where the scaler does, which skl2onnx leaves out."""
+    from skl2onnx.operator_converters.scaler_op import convert_sklearn_scaler
+
+    nodes, ends = Nodes(scope, container), (-1, 1) if operator.raw_operator.clip else ()
+    scaled = _converted(convert_sklearn_scaler, scope, operator, container)
+    limits = [nodes.constant(end) for end in ends]
+    nodes.add("Clip", scaled, *limits, output=operator.outputs[0].full_name)
+
+
+def convert_boosted_values(scope: Any, operator: Any, container: Any) -> None:
+    """Return values, of which skl2onnx's are the logarithms where the loss is that of counts or of a gamma."""
+    from skl2onnx.operator_converters.random_forest import convert_sklearn_random_forest_regressor_converter as convert
+
+    kind = "Exp" if operator.raw_operator.loss in ("poisson", "gamma") else "Identity"
+    sums = _converted(convert, scope, operator, container)
+    Nodes(scope, container).add(kind, sums, output=operator.outputs[0].full_name)
+
+
+def convert_bins(scope: Any, operator: Any, container: Any) -> None:
+    """Round edges up: a float32 value is at least an edge exactly if it is at least the next float32 value."""
+    from skl2onnx.operator_converters.k_bins_discretiser import convert_sklearn_k_bins_discretiser
+
+    bins = operator.raw_operator
+    bins.encode = "onehot-dense" if bins.encode == "onehot" else bins.encode
+    for place, edges in enumerate(bins.bin_edges_):
+        near = edges.astype(np.float32)
+        bins.bin_edges_[place] = np.where(near < edges, np.nextafter(near, np.float32(np.inf)), near)
+    convert_sklearn_k_bins_discretiser(scope, operator, container)
+
+
+def _converted(convert: Any, scope: Any, operator: Any, container: Any, inputs: Any = None) -> str:
+    """Let skl2onnx convert an operator, by default with its own inputs; return the name of its output."""
+    inputs, output = inputs or operator.inputs, scope.declare_local_variable("converted", operator.outputs[0].type)
+    parts = {"raw_operator": operator.raw_operator, "inputs": inputs, "type": operator.type}
+    names = [variable.full_name for variable in inputs]
+    convert(scope, SimpleNamespace(**parts, input_full_names=names, outputs=[output]), container)
+    return str(output.full_name)
 
 
 def convert_knn_imputer(scope: Any, operator: Any, container: Any) -> None:

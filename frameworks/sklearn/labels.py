@@ -18,6 +18,17 @@ def last_step(estimator: Any) -> Any:
     return last_step(steps[-1][1]) if steps else estimator
 
 
+def first_step(estimator: Any) -> Any:
+    """Return the first step of a pipeline, of pipelines in it too, or the estimator itself."""
+    steps = getattr(estimator, "steps", None)
+    return first_step(steps[0][1]) if steps else estimator
+
+
+def takes_columns(estimator: Any) -> bool:
+    """Return whether the first step takes the columns of a table apart; any other one takes a matrix."""
+    return any(hasattr(first_step(estimator), name) for name in ("transformers_", "transformer_list"))
+
+
 def label_count(estimator: Any) -> int:
     """Return how many labels, each 0 or 1, a classifier gives a sample; 0 if it gives it one class.
 

@@ -11,14 +11,21 @@ from pydantic import Field
 from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
 from frameworks.sklearn import converters, tokens
 from frameworks.sklearn import estimator as sklearn_estimator
-from frameworks.sklearn.labels import Threshold, join_probabilities, label_count, last_step
+from frameworks.sklearn.labels import (
+    Threshold,
+    first_step,
+    join_probabilities,
+    label_count,
+    last_step,
+    takes_columns,
+)
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from tasks.export.base import Exporter
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
-DENSE = {("flatten_transform", True): False, ("sparse_output", True): False, ("encode", "onehot"): "onehot-dense"}
+DENSE = {("flatten_transform", True): False, ("sparse_output", True): False}
 """Parameters and values that skl2onnx refuses: the value with which it converts what they compute."""
 
 
@@ -40,7 +47,9 @@ class Skl2Onnx(Exporter):
             setting = (name.rpartition("__")[2], value)
             for dense in (dense for key, dense in DENSE.items() if key == setting):
                 estimator.set_params(**{name: dense})
-        proto = at_opset(self._convert(_with_its_model(estimator), signature), self.opset)
+            if name.endswith("weights") and isinstance(value, list):  # of a vote; skl2onnx sums an array
+                estimator.set_params(**{name: np.array(value)})
+        proto = at_opset(self._convert(_with_columns(_with_its_model(estimator), signature), signature), self.opset)
         if [spec.name for spec in signature.outputs] == [sklearn_estimator.LABEL]:
             del proto.graph.output[1:]  # skl2onnx makes up probabilities of classes that are voted for
         if len(proto.graph.output) != len(signature.outputs):
@@ -71,7 +80,8 @@ class Skl2Onnx(Exporter):
         # skl2onnx takes a selector by a classifier for a classifier, if it has no options of its own.
         selectors: dict[int, dict[str, bool]] = {id(step): {} for _, step in getattr(estimator, "steps", ())[:-1]}
         converted = _converted_inputs(estimator, signature)
-        columns = {spec.name for spec in signature.inputs if len(spec.shape) == 1 < len(signature.inputs)}
+        is_table = len(signature.inputs) > 1 or hasattr(first_step(estimator), "transformers_")
+        columns = {spec.name for spec in signature.inputs if is_table and len(spec.shape) == 1}
         inputs = [
             (spec.name, _type(spec, as_float=spec.name in converted, is_column=spec.name in columns))
             for spec in signature.inputs
@@ -143,6 +153,20 @@ def _with_its_model(estimator: Any) -> Any:
     return Pipeline([*steps, ("estimator", last.estimator_)]) if isinstance(last, RFE) else estimator
 
 
+def _with_columns(estimator: Any, signature: Signature) -> Any:
+    """Return an estimator whose first step takes the inputs: a matrix by the places of its columns, or all at once."""
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    first, several = first_step(estimator), len(signature.inputs) > 1
+    if not several and hasattr(first, "transformers_"):
+        places = first._transformer_to_input_indices
+        first.transformers_ = [(name, part, list(places[name])) for name, part, _ in first.transformers_]
+    if several and not takes_columns(estimator) and all(spec.dtype != "str" for spec in signature.inputs):
+        return Pipeline([("matrix", FunctionTransformer()), *getattr(estimator, "steps", (("model", estimator),))])
+    return estimator
+
+
 def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
     """Give outputs the number of axes that scikit-learn's have, in place; and texts a locale that every system has."""
     graph = proto.graph
@@ -189,9 +213,7 @@ def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:
     types = {spec.name: spec.dtype for spec in signature.inputs if spec.dtype != "str"}
     if len(set(types.values())) < 2:
         return {}
-    first = estimator
-    while getattr(first, "steps", None):
-        first = first.steps[0][1]
+    first = first_step(estimator)
     names = [spec.name for spec in signature.inputs]
     groups = [_column_names(columns, names) for _, _, columns in getattr(first, "transformers_", [("", "", names)])]
     mixed = [name for group in groups if len({types[n] for n in group if n in types}) > 1 for name in group]

@@ -52,9 +52,13 @@ CLASSIFIERS = {
     "logistic regression": LogisticRegression(),
     "SVC without probabilities": make_pipeline(StandardScaler(), SVC()),
     "neighbours": KNeighborsClassifier(),
+    "neighbours by distance": KNeighborsClassifier(weights="distance"),
     "calibrated": CalibratedClassifierCV(LinearSVC(random_state=0)),
     "stack": StackingClassifier([("a", LogisticRegression()), ("b", GaussianNB())]),
     "vote": VotingClassifier([("a", LogisticRegression()), ("b", RandomForestClassifier(4))], voting="soft"),
+    "weighted vote": VotingClassifier(
+        [("a", LogisticRegression()), ("b", GaussianNB())], voting="soft", weights=[1, 3]
+    ),
     "search": GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [1, 2]}),
     "histograms": HistGradientBoostingClassifier(max_iter=3),
     "one against one": OneVsOneClassifier(LogisticRegression()),
@@ -122,6 +126,7 @@ def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
         (KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), {"variable": 24}),
         (RandomTreesEmbedding(2, max_depth=1, random_state=0), {"variable": 4}),
         (HistGradientBoostingRegressor(max_iter=3), {"variable": 1}),
+        (HistGradientBoostingRegressor(max_iter=3, loss="poisson"), {"variable": 1}),
     ],
     ids=lambda value: "" if isinstance(value, dict) else type(value).__name__,
 )

@@ -10,6 +10,7 @@ import skops.io
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import KNNImputer, SimpleImputer
@@ -164,6 +165,13 @@ def test_label_follows_its_threshold(exported, estimator: Any, names: np.ndarray
     assert np.array_equal(label, estimator.predict(FLOWERS[UNSEEN]))
     if "Fixed" in str(estimator):
         assert np.any(label != names[scores.argmax(1)])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_linear_discriminant_has_the_probabilities_of_its_classes(exported, classes: int) -> None:
+    estimator = LinearDiscriminantAnalysis()
+    _, (_, probabilities) = exported(estimator, FLOWERS, np.minimum(SPECIES, classes - 1))
+    np.testing.assert_allclose(probabilities, estimator.predict_proba(FLOWERS[UNSEEN]), atol=1e-5)
 
 
 TWO_LABELS = np.stack([SPECIES == 0, SPECIES < 2], 1).astype(np.int64)

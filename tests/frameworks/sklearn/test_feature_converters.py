@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingRegressor, ExtraTreesRegressor, RandomForestClassifier, StackingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -14,13 +15,20 @@ from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDOneClassSVM
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, OneHotEncoder, PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    MaxAbsScaler,
+    Normalizer,
+    OneHotEncoder,
+    PowerTransformer,
+    StandardScaler,
+)
 
 from frameworks.sklearn.estimator import estimator_inputs, predict
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.session import open_session
 
-from .conftest import LABELS, POINTS, Exported
+from .conftest import LABELS, NAMES, POINTS, Exported
 
 COUNT = len(LABELS)
 TABLE = {
@@ -35,6 +43,9 @@ UNSEEN = {
     "rooms": np.array([8, 5, 1, -1]),
     "stars": np.array([1.0, 1.5, 0.0, 0.5], np.float32),
 }
+
+
+BINS = KBinsDiscretizer(5, quantile_method="linear")
 
 
 def require_equal(model: Exported, estimator: Any, inputs: dict[str, np.ndarray]) -> None:
@@ -90,8 +101,21 @@ def test_column_of_infrequent_categories_alone_is_refused(exported: Callable[...
         (make_pipeline(VarianceThreshold(50), LinearRegression()), POINTS * [9, *[1] * 7], POINTS),
         (KNNImputer(n_neighbors=3), np.where(POINTS > 1, np.nan, POINTS), np.full_like(POINTS, np.nan)),
         (make_pipeline(ColumnTransformer([("two", StandardScaler(), [0, 1])]), SGDOneClassSVM()), POINTS, -POINTS),
+        (MaxAbsScaler(clip=True), POINTS, 3 * POINTS),
+        (BINS, POINTS, -POINTS),
+        (ColumnTransformer([("bins", BINS, [-1])]), POINTS, POINTS),
     ],
-    ids=["largest magnitude", "missing value", "box-cox", "first column alone", "no value", "scores of columns"],
+    ids=[
+        "magnitude",
+        "missing value",
+        "box-cox",
+        "first column",
+        "no value",
+        "scores",
+        "clipped",
+        "bins",
+        "last column",
+    ],
 )
 def test_values_that_the_samples_lack_are_right(
     exported: Callable[..., Exported], estimator: Any, seen: np.ndarray, unseen: np.ndarray
@@ -157,3 +181,40 @@ def test_missing_text_has_no_characters(exported: Callable[..., Exported], strat
     given = predict(estimator, estimator_inputs(estimator, inputs))
     np.testing.assert_allclose(given["probabilities"], estimator.predict_proba(table), rtol=1e-6)
     require_equal(exported(estimator, inputs), estimator, inputs)
+
+
+NUMBERS = pd.DataFrame(POINTS[:, :3].astype(np.float64), columns=["height", "width", "depth"])
+
+
+@pytest.mark.parametrize("by_column", [False, True], ids=["matrix", "columns"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        make_pipeline(ColumnTransformer([("two", StandardScaler(), ["depth", "height"])]), LogisticRegression()),
+        RandomForestClassifier(3, random_state=0),
+    ],
+    ids=["columns by name", "forest"],
+)
+def test_estimator_of_a_table_takes_a_matrix_and_columns(
+    exported: Callable[..., Exported], estimator: Any, by_column: bool
+) -> None:
+    estimator.fit(NUMBERS, LABELS)
+    inputs = {name: NUMBERS[name].to_numpy(np.float32) for name in NUMBERS} if by_column else {"x": POINTS[:, :3]}
+    model = exported(estimator, inputs)
+    require_equal(model, estimator, inputs)
+    label = open_session(model.path).run(["label"], inputs)[0]
+    np.testing.assert_array_equal(label, estimator.predict(NUMBERS.astype(np.float32)))
+
+
+def test_estimator_of_a_table_takes_its_only_column(exported: Callable[..., Exported]) -> None:
+    texts = np.array([f"{NAMES[label]} tart" for label in LABELS])
+    words = make_pipeline(ColumnTransformer([("words", CountVectorizer(), "text")]), LogisticRegression())
+    words.fit(pd.DataFrame({"text": texts}), LABELS)
+    require_equal(exported(words, {"text": texts}), words, {"text": np.array(["pear", "", "apple quince"])})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clusters_are_found_in_floats_of_the_type_of_their_fit(exported: Callable[..., Exported], dtype: Any) -> None:
+    """scikit-learn's own refuse others."""
+    clusters = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(POINTS.astype(dtype))
+    require_equal(exported(clusters, {"x": POINTS}, labels=False), clusters, {"x": -POINTS})
