@@ -12,6 +12,7 @@ from frameworks.jax.function import load as load_function
 from frameworks.jax.network import load, use_cpu
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.frameworks.session import distinct_outputs
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
@@ -82,7 +83,9 @@ class JaxFunctionEngine(Engine):
 
         @jax.jit
         def call(*inputs: Any) -> tuple[Any, ...]:
-            outputs = named_outputs(function(*inputs), self.spec.code.name)
+            outputs = distinct_outputs(
+                named_outputs(function(*inputs), self.spec.code.name), [spec.name for spec in self.spec.inputs]
+            )
             self.outputs = [TensorInfo(name, type_name(value.dtype.name), ()) for name, value in outputs.items()]
             return tuple(outputs.values())
 

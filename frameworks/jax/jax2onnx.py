@@ -48,11 +48,9 @@ class Jax2Onnx(Exporter):
         import jax
 
         function, spec = jax_function.load(model, trust=True)
-        names = [output.name for output in signature.outputs]
 
         def ordered(*inputs: Any) -> tuple[Any, ...]:
-            outputs = jax_function.named_outputs(function(*inputs), spec.code.name)
-            return tuple(outputs[name] for name in names)
+            return tuple(jax_function.named_outputs(function(*inputs), spec.code.name).values())
 
         described: Callable[[Any, str], Any] = jax.ShapeDtypeStruct
         inputs = [described(each.shape, each.dtype) for each in spec.inputs]

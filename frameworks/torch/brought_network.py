@@ -14,7 +14,7 @@ from frameworks.torch.module_outputs import record_module_outputs
 from frameworks.torch.network_spec import UserNetwork
 from frameworks.torch.training_loop import TorchLoopConfig
 from frameworks.torch.weights import put_weights, read_weights, require_float32, without_other_head
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
@@ -23,6 +23,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.arguments import Arguments
+from gauntlet.frameworks.session import distinct_outputs
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.base import Training
 from tasks.train.facts import InitialWeights, TrainFacts, report_model
@@ -74,7 +75,7 @@ class TorchModel(Training):
         signature = self._in_call_order(network, signature)
         samples = test.take(slice(0, torch_network.EXAMPLES))
         example = {each.name: samples[each.name] for each in signature.inputs}
-        names = self._output_names(network, list(example.values()))
+        names = self._output_names(network, example)
 
         def predict(inputs: NamedArrays) -> NamedArrays:
             return self._run(network, names, {name: inputs[name] for name in example})
@@ -145,10 +146,11 @@ class TorchModel(Training):
         started = InitialWeights(source=self.weights.name, replaced=replaced, trained_parameters=trained)
         return replace(tuned, facts=tuned.facts | {"initial_weights": started})
 
-    def _output_names(self, network: "torch.nn.Module", inputs: list[Array]) -> tuple[str, ...]:
+    def _output_names(self, network: "torch.nn.Module", example: NamedArrays) -> tuple[str, ...]:
         """Return the names of the outputs; a single unnamed one is called `logits`."""
         import torch
 
+        inputs = [*example.values()]
         with torch.inference_mode():
             try:
                 result = network(*(torch_network.tensor(array) for array in inputs))
@@ -156,7 +158,7 @@ class TorchModel(Training):
                 shapes = [f"{array.dtype}{list(array.shape)}" for array in inputs]
                 raise StageError(f"train.factory: {self.factory} fails on the data, {shapes}: {error}") from error
         tensors = torch_network.named_outputs(result)
-        own = tuple(tensors)
+        own = tuple(distinct_outputs(tensors, example))
         faults = [
             f"{name!r}, one number for all samples. Fix: leave it out" for name, t in tensors.items() if t.ndim == 0
         ]

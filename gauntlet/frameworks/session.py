@@ -1,6 +1,6 @@
 """A framework's loaded model behind the interface of an ONNX Runtime session, so that samples are batched alike."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,11 @@ class LoadedModel:
         return tuple(spec.replace(dtype=self.narrowed.get(spec.dtype, spec.dtype)) for spec in ordered)
 
 
+def distinct_outputs(outputs: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:
+    """Return outputs under names that no input has, as in a graph: `x_out` for an output that is called as `x` is."""
+    return {f"{name}_out" if name in inputs else name: value for name, value in outputs.items()}
+
+
 class FrameworkSession:
     """A loaded model for inputs of known types and shapes, as `gauntlet.runtime.batched_inference` calls it.
 
@@ -105,7 +110,7 @@ class FrameworkSession:
 
     def _outputs(self, feed: NamedArrays) -> NamedArrays:
         try:
-            return self._call(feed)
+            return distinct_outputs(self._call(feed), feed)
         except StageError:
             raise
         except Exception as error:  # each framework raises its own types

@@ -15,6 +15,7 @@ from framework_models import SIZE
 from frameworks.jax import function as jax_function
 from frameworks.jax.brought_function import JaxModel
 from frameworks.jax.classifier_training import FlaxTraining
+from frameworks.jax.engine import load_engine
 from frameworks.jax.jax2onnx import Jax2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -131,6 +132,21 @@ def test_remainder_has_the_sign_of_jax_s_at_any_batch_size(
     samples = np.random.default_rng(0).normal(0, 5, (7, 3)).astype(np.float32)
     for batch in (samples, samples[:1]):
         np.testing.assert_allclose(session.run(None, {"x": batch})[0], batch % np.float32(divisor), atol=1e-6)
+
+
+def test_output_may_have_the_name_of_an_input(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text("def both(x):\n    return {'x': 2 * x, 'more': x + 1}\n")
+    split = ArraySplit({"x": PICTURES[:, 0, 0]}, None)
+    spec = TensorSpec(name="x", dtype="float32", shape=("batch", 3))
+    out, signature = workspace(), Signature(task="arrays", inputs=(spec,), outputs=(), layout="none")
+    brought = Source(out, JaxModel(function="twice:both", code_folder=tmp_path).fit({"test": split}, signature, out))
+    engine = load_engine(out.path(brought.report.artifacts["model"]), 1, {"trust": True})
+    engine.set_samples(split.inputs)
+    session = open_session(out.path(brought.export(out).artifacts["model"]))
+    for names in ([output.name for output in each.outputs] for each in (brought.signature, engine)):
+        assert names == ["x_out", "more"]
+    twice, more = session.run(["x_out", "more"], split.inputs)
+    np.testing.assert_allclose(twice - more, split.inputs["x"] - 1, atol=1e-5)
 
 
 IMAGES = np.random.default_rng(1).standard_normal((20, SIZE, SIZE, 3)).astype(np.float32)

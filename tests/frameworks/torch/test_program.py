@@ -10,10 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from frameworks.torch.brought_program import ExportedProgram, ScriptedModule
+from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import ArraySplit
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.trial_run import try_framework_model
 
@@ -151,3 +155,34 @@ def test_optional_tensor_of_a_scripted_program_is_an_input_like_others(tmp_path:
     assert [each.type for each in session.get_inputs()] == ["tensor(float)"] * 2
     expected = program(torch.from_numpy(A), torch.from_numpy(B[:, :3])).detach().numpy()
     np.testing.assert_allclose(session.run(None, {"x": A, "mask": B[:, :3]})[0], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [EXPORTED, SCRIPTED])
+def test_outputs_may_have_the_name_of_an_input_and_be_a_parameter(
+    tmp_path: Path, workspace: Callable[..., Workspace], form: str
+) -> None:
+    class Returned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.anchors = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            anchors = self.anchors.expand(x.shape[0], 3)
+            return {"x": 2 * x, "grid": anchors} if torch.compiler.is_compiling() else (2 * x, anchors)
+
+    path, network = tmp_path / f"net{form}", Returned().eval()
+    if form == EXPORTED:
+        torch.export.save(torch.export.export(network, (TWO,), dynamic_shapes=(OPEN,)), path)
+    else:
+        torch.jit.trace(network, TWO).save(path)
+    signature = Signature(
+        task="arrays", inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 8)),), outputs=(), layout="none"
+    )
+    kind, exporter = (ExportedProgram, Dynamo()) if form == EXPORTED else (ScriptedModule, TorchScript())
+    report = kind(model=path, trust=True).fit({"test": ArraySplit({"x": A})}, signature, out := workspace())
+    names = [spec.name for spec in report.facts.signature.outputs]
+    assert names == (["x_out", "grid"] if form == EXPORTED else ["output_0", "output_1"])
+    exporter.write(out.path(report.artifacts["model"]), report.facts.signature, tmp_path / "net.onnx")
+    outputs = ort.InferenceSession(tmp_path / "net.onnx").run(names, {"x": A})
+    for actual, expected in zip(outputs, (2 * A, np.ones((40, 3))), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
