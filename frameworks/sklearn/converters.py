@@ -180,12 +180,11 @@ def _tree_of_labels(populate: Any, model: Any, *words: Any) -> Any:
     return populate(model, *words) | {MISSING: model.tree_.missing_go_to_left.tolist()}
 
 
-def _near(find: Any, *words: Any, **more: Any) -> Any:
-    """Return distances to neighbors, which skl2onnx returns with the wrong sign, so that all have the same weight."""
-    from skl2onnx.algebra.onnx_ops import OnnxAbs
+def _largest(values: Any, least: Any, **more: Any) -> Any:
+    """Return distances, but at least so much: skl2onnx has their negatives here, which all get the same weight."""
+    from skl2onnx.algebra.onnx_ops import OnnxAbs, OnnxMax
 
-    near = find(*words, **more)
-    return (near[0], OnnxAbs(near[1], op_version=more["op_version"])) if more.get("keep_distances") else near
+    return OnnxMax(OnnxAbs(values, **more), least, **more)
 
 
 @contextmanager
@@ -202,8 +201,7 @@ def mended() -> Iterator[None]:
     labels, add = "populate_tree_attributes", "add_tree_to_attribute_pairs"
     mends: list[tuple[Any, str, Any]] = [(theirs.calibrated_classifier_cv, "_transform_isotonic", _interpolate)]
     mends += [(theirs.linear_classifier, "LogisticRegression", (LogisticRegression, LinearDiscriminantAnalysis))]
-    near = "onnx_nearest_neighbors_indices_k"
-    mends += [(theirs.nearest_neighbours, near, partial(_near, getattr(theirs.nearest_neighbours, near)))]
+    mends += [(theirs.nearest_neighbours, "OnnxMax", _largest)]
     mends += [(theirs.decision_tree, labels, partial(_tree_of_labels, getattr(theirs.decision_tree, labels)))]
     for module in (theirs.decision_tree, theirs.gradient_boosting, theirs.isolation_forest, theirs.random_forest):
         names = [name for name in (add, f"{add}_hist_gradient_boosting") if hasattr(module, name)]

@@ -31,7 +31,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
@@ -127,6 +127,7 @@ def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
         (RandomTreesEmbedding(2, max_depth=1, random_state=0), {"variable": 4}),
         (HistGradientBoostingRegressor(max_iter=3), {"variable": 1}),
         (HistGradientBoostingRegressor(max_iter=3, loss="poisson"), {"variable": 1}),
+        (KNeighborsTransformer(n_neighbors=3), {"variable": 180}),
     ],
     ids=lambda value: "" if isinstance(value, dict) else type(value).__name__,
 )
