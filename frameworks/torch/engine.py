@@ -85,7 +85,7 @@ class TorchEngine(Engine):
             with torch.inference_mode():
                 return self.call(*arguments)
 
-        return call, lambda result: [value.numpy() for value in named_outputs(result).values()]
+        return call, lambda result: [value.detach().numpy() for value in named_outputs(result).values()]
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
         """Return the leaf modules, all on the devices of the weights."""

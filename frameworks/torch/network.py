@@ -119,7 +119,7 @@ def _named_tensors(result: object, name: str) -> Iterator[tuple[str, "torch.Tens
     import torch
 
     if isinstance(result, torch.Tensor):
-        yield name or "output", result.detach()  # a parameter may be an output
+        yield name or "output", result
     elif isinstance(result, Mapping):
         for key, value in result.items():
             yield from _named_tensors(value, f"{name}_{key}" if name else str(key))

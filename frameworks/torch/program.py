@@ -95,7 +95,7 @@ def load_program(path: Path, suffix: str, *, trust: bool = False) -> LoadedModel
     def outputs_for(tensors: "list[torch.Tensor]") -> NamedArrays:
         with torch.inference_mode():
             result = module(*tensors)
-        outputs = {name: value.numpy() for name, value in named_outputs(result).items()}
+        outputs = {name: value.detach().numpy() for name, value in named_outputs(result).items()}
         if not outputs:
             raise StageError(f"{path}: it returns {type(result).__name__} without a tensor in it")
         return outputs
