@@ -12,6 +12,7 @@ from frameworks.jax import function as jax_function
 from frameworks.jax import network as flax_network
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
+from gauntlet.frameworks.session import distinct_outputs
 from tasks.export.base import Exporter
 
 
@@ -48,9 +49,11 @@ class Jax2Onnx(Exporter):
         import jax
 
         function, spec = jax_function.load(model, trust=True)
+        names, taken = [output.name for output in signature.outputs], [each.name for each in spec.inputs]
 
         def ordered(*inputs: Any) -> tuple[Any, ...]:
-            return tuple(jax_function.named_outputs(function(*inputs), spec.code.name).values())
+            outputs = distinct_outputs(jax_function.named_outputs(function(*inputs), spec.code.name), taken)
+            return tuple(outputs[name] for name in names)
 
         described: Callable[[Any, str], Any] = jax.ShapeDtypeStruct
         inputs = [described(each.shape, each.dtype) for each in spec.inputs]

@@ -10,8 +10,7 @@ import onnx
 import onnx_text
 import pytest
 from calibration_feeds import Feeds
-from onnx import numpy_helper
-from processors import AS_HASWELL, CASCADE_LAKE, HASWELL, needs_haswell
+from processors import AS_HASWELL, CASCADE_LAKE, HASWELL, needs_haswell, with_largest_weights
 from validated_target import States, failed, look, rounded
 
 from gauntlet.race.expected_outputs import ExpectedOutputs
@@ -231,14 +230,7 @@ class Louder(OrtCpu):
 
 @pytest.fixture
 def saturating(quantized: Path) -> Path:
-    """The quantized network with the largest weights that there are, side by side: their products leave an int16."""
-    proto = onnx.load(quantized)
-    for tensor in proto.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.INT8 and tensor.dims:
-            signs = np.where(numpy_helper.to_array(tensor) < 0, -127, 127).astype(np.int8)
-            tensor.CopyFrom(numpy_helper.from_array(signs, tensor.name))
-    onnx.save(proto, path := quantized.with_name("saturating.onnx"))
-    return path
+    return with_largest_weights(quantized)
 
 
 @pytest.mark.nightly

@@ -11,8 +11,7 @@ import onnx
 import onnx_text
 import pytest
 from calibration_feeds import Feeds
-from onnx import numpy_helper
-from processors import AS_HASWELL, HASWELL, needs_haswell
+from processors import AS_HASWELL, HASWELL, needs_haswell, with_largest_weights
 from runtime_environments import home_with
 
 from gauntlet.race.contender import Entry, Plan
@@ -116,12 +115,7 @@ class OnHaswell(OpenVino):
 
 def test_quantized_model_runs_in_integers_when_their_sums_saturate(home, inputs, int8: Path) -> None:
     needs_haswell()
-    proto = onnx.load(int8)
-    for tensor in proto.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.INT8 and tensor.dims:  # products of the largest weights leave an int16
-            signs = np.where(numpy_helper.to_array(tensor) < 0, -127, 127).astype(np.int8)
-            tensor.CopyFrom(numpy_helper.from_array(signs, tensor.name))
-    onnx.save(proto, saturating := int8.with_name("saturating.onnx"))
+    saturating = with_largest_weights(int8)
     quantized, target = ExpectedOutputs.of(saturating, inputs, 60), OnHaswell(precision="int8")
     truth = validate_target(saturating, target, quantized, inputs, threads=1, timeout_s=200, processor=HASWELL)
     assert truth.quality_db < quantized.least_db
