@@ -165,7 +165,10 @@ def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
     """Write a text file so that a reader sees the old content or the new one, never a part; `mode` less the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.touch(mode)
-    temporary.write_text(text, encoding="utf-8")
-    fsync(temporary)
-    temporary.replace(path)
+    try:
+        temporary.touch(mode)
+        temporary.write_text(text, encoding="utf-8")
+        fsync(temporary)
+        temporary.replace(path)
+    finally:  # where the disk is full, what was written of it takes no space
+        temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gauntlet.core.artifact import Artifact, Store, open_store, sha256_of
+from gauntlet.core.artifact import Artifact, Store, open_store, sha256_of, write_atomically
 from gauntlet.core.errors import ConfigError, StageError
 
 
@@ -180,6 +180,12 @@ def elsewhere(tmp_path: Path) -> Path:
     folder = shm / f"gauntlet-test-{random.getrandbits(64):x}"
     folder.mkdir()
     return folder
+
+
+def test_write_that_fails_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(tmp_path / "report.json", "\ud800")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
