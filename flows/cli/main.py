@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
-from gauntlet.core.errors import ConfigError, PipelineError, install_command
+from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "Fix: free space, for example with gauntlet clean, and run the same command again"
+            print(f"gauntlet: {error.filename or 'output'}: the disk is full. {fix}", file=sys.stderr)  # noqa: T201
+            return StageError.exit_code
         if error.errno not in FORBIDDEN or error.filename is None:
             raise
         fix = "Fix: name files that you may use, and set GAUNTLET_HOME to a folder that you may write"

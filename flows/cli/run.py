@@ -15,6 +15,7 @@ from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.argument_types import by_occurrence
 from flows.cli.console import live, print_report
+from flows.cli.shared import Output
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
@@ -48,7 +49,7 @@ CONFIG_FILE = "config.yaml"
 
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
-    console, home = Console(), Home.find()
+    console, home = Output(), Home.find()
     out = new_model_file(options.out)
     if options.dry_run:
         from flows.cli.validate import print_plan  # which uses what is here

@@ -4,13 +4,13 @@ import argparse
 import importlib
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from flows.cli.report_tables import plain_table
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from flows.record.home import Home
 from flows.record.journal import everything_sent, interrupted_runs
+from flows.record.locks import is_locked
 from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import ConfigError, StageError
@@ -29,7 +29,7 @@ def close_interrupted_runs(home: Home) -> None:
 
 def list_runs(options: argparse.Namespace) -> int:
     """Print a line for each run, the newest `--last` ones only where it is given."""
-    home, console = Home.find(), Console()
+    home, console = Home.find(), Output()
     close_interrupted_runs(home)
     folders = home.run_folders()[::-1][: options.last]
     console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run MODEL --data DATA")
@@ -49,7 +49,7 @@ def runs_table(folders: list[Path]) -> Table:
 
 def _outcome(path: Path) -> tuple[str, str]:
     if not path.is_file():
-        return "running", ""
+        return ("running", "") if is_locked(path.with_name("lock")) else ("unknown", "it has no record")
     try:
         report = RunReport.read(path)
     except ConfigError:
@@ -72,7 +72,7 @@ def show_run(options: argparse.Namespace) -> int:
     if options.json:
         print((folder / "report.json").read_text(encoding="utf-8"))  # noqa: T201
     else:
-        print_report(Console(), report, home)
+        print_report(Output(), report, home)
     return 0
 
 

@@ -1,10 +1,12 @@
 """Helpers of several commands."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from rich.console import Console
 from rich.markup import escape
 
 from gauntlet.core.errors import ConfigError
@@ -12,6 +14,15 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.reporting.text_format import counted, printable, size
 
 Limits = TypeVar("Limits", bound=Frozen)
+
+
+class Output(Console):
+    """Standard output. When its reader leaves, as `head` does, the command goes on in silence: a run is not lost."""
+
+    def on_broken_pipe(self) -> None:
+        """Let no later output reach the reader that has left."""
+        with suppress(SystemExit):  # by which rich would end the command, as if a gate had failed
+            super().on_broken_pipe()
 
 
 def given_limits(kind: type[Limits], options: argparse.Namespace, prefix: str = "", **known: Any) -> Limits:

@@ -6,13 +6,12 @@ import tempfile
 from pathlib import Path
 from textwrap import fill
 
-from rich.console import Console
-
 from configs.brought_model import is_model
 from configs.loader import load, presets
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.run import infer, print_inferred, refuse_model_options, time_of_last
+from flows.cli.shared import Output
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.user_code import UserCode
@@ -53,7 +52,7 @@ def print_plan(options: argparse.Namespace) -> None:
     trusted = {"trust": options.trust or Home.find().store.holds(Path(options.config))}
     with tempfile.TemporaryDirectory() as folder:  # samples of other kinds become files
         inferred, config = infer(argparse.Namespace(**vars(options) | trusted), Home(Path(folder)))
-        print_inferred(Console(), options.config, inferred, config)
+        print_inferred(Output(), options.config, inferred, config)
         _print_plan(options, config)
 
 
@@ -76,4 +75,4 @@ def _print_plan(options: argparse.Namespace, config: PipelineConfig) -> None:
     absent = [f"{part}.{key}: {path}" for part, key, path in keys if isinstance(path, Path) and not path.exists()]
     lines += [f"but it cannot run here: {file} does not exist" for file in absent]
     for line in lines:
-        print(fill(line, Console().width, break_long_words=False, break_on_hyphens=False))  # noqa: T201
+        print(fill(line, Output().width, break_long_words=False, break_on_hyphens=False))  # noqa: T201

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from flows.cli.argument_types import by_occurrence
 from flows.cli.report_tables import folded, latency_table, plain_table
-from flows.cli.shared import existing_file, plain
+from flows.cli.shared import Output, existing_file, plain
 from flows.record.home import Home
 from flows.record.locks import host
 from gauntlet.core.arrays import NamedArrays, read_arrays
@@ -48,7 +48,7 @@ def bench(options: argparse.Namespace) -> int:
     plot = Path(options.plot) if options.plot else None
     if plot is not None:
         require_image(plot)
-    console = Console()
+    console = Output()
     comparison = measured(options, console)
     if options.json:
         print(comparison.model_dump_json(indent=1))  # noqa: T201

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.cli.report_tables import plain_table
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import timeline
@@ -26,7 +26,7 @@ def show_comparison(options: argparse.Namespace) -> int:
     if options.json:
         print(compared.model_dump_json(indent=1))  # noqa: T201
     else:
-        _print(Console(), compared)
+        _print(Output(), compared)
     return 0
 
 

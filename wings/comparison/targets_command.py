@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
-from rich.console import Console
 from rich.markup import escape
 
 from flows.cli.report_tables import plain_table
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import default_targets
 from gauntlet.targets.base import BaseTarget, unavailable_together
@@ -19,7 +18,7 @@ from gauntlet.targets.environments import install
 
 def show_targets(options: argparse.Namespace) -> int:
     """Try every default target and print whether it can run, and why not."""
-    console, targets = Console(), default_targets()
+    console, targets = Output(), default_targets()
     with console.status("trying every target ...") as status:
         status.start() if console.is_terminal and not options.json else status.stop()
         reasons = _reasons(targets)
@@ -61,5 +60,5 @@ def _reasons(targets: Sequence[BaseTarget]) -> list[str | None]:
 
 def install_environment(options: argparse.Namespace) -> int:
     """Create the Python environment of a target."""
-    install(options.name, lambda text: Console().print(escape(text), highlight=False, soft_wrap=True))
+    install(options.name, lambda text: Output().print(escape(text), highlight=False, soft_wrap=True))
     return 0

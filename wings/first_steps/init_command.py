@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from configs.brought_model import is_model
 from configs.loader import written
 from flows.cli.run import infer, print_inferred
+from flows.cli.shared import Output
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 
@@ -38,7 +37,7 @@ def init(options: argparse.Namespace) -> int:
     options.data = None if options.data == RANDOM else options.data
     home = Home.find()
     inferred, config = infer(options, home)
-    print_inferred(Console(), options.config, inferred, config)
+    print_inferred(Output(), options.config, inferred, config)
     path = Path(options.out or f"{config.name}.yaml")
     if path.exists():
         raise ConfigError(f"{path}: it exists. Fix: remove it, or choose another file with --out")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flows.cli.console import live
 from flows.cli.report_tables import folded, plain_table
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
@@ -30,7 +30,7 @@ MAX_REASON = 300
 
 def run_fleet(options: argparse.Namespace) -> int:
     """Run every model of a folder; 0 when all passed, 1 when one did not. `ConfigError` when there is none."""
-    console, home, folder, settings = Console(), Home.find(), Path(options.folder), tuple(options.set)
+    console, home, folder, settings = Output(), Home.find(), Path(options.folder), tuple(options.set)
     find_models(folder)  # nothing is started for an empty folder
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
     end_in_order()

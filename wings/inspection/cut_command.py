@@ -3,9 +3,7 @@
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import number
 from wings.inspection.library.cut_model import CutModel, cut_model
@@ -43,7 +41,7 @@ def _require_new(target: Path, *models: str) -> None:
 
 
 def _show(part: CutModel, compared: str) -> None:
-    console = Console()
+    console = Output()
     before = f" of {number(part.nodes_before)}" if part.nodes < part.nodes_before else ""
     text = f"[bold]{plain(str(part.output))}[/]  {number(part.nodes)}{before} nodes"
     console.print(text, highlight=False)

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from flows.cli.report_tables import plain_table
-from flows.cli.shared import existing_file, plain
+from flows.cli.shared import Output, existing_file, plain
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import counted, milliseconds, number, printable, size
 from gauntlet.targets import by_name
@@ -94,7 +94,7 @@ def examined(options: argparse.Namespace) -> Examination:
 
 
 def _print_all(options: argparse.Namespace, examination: Examination) -> None:
-    console = Console()
+    console = Output()
     print_diagnosis(console, examination.before)
     if examination.fixed is None:
         _print_next_step(console, options, examination.before)

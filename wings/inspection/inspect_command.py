@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.cli.report_tables import NAME_WIDTH, NARROW, folded, plain_table
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from gauntlet.reporting.text_format import number, printable, size
 from wings.inspection.library.summary import Inspection, Layer, OperatorRow, inspect
 
@@ -26,9 +26,9 @@ def inspect_model(options: argparse.Namespace) -> int:
         for line in inspection.graph:
             print(printable(line))  # noqa: T201
     elif options.weights:
-        print_weights(Console(), inspection)
+        print_weights(Output(), inspection)
     else:
-        print_inspection(Console(), inspection)
+        print_inspection(Output(), inspection)
     return 0
 
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.report_tables import plain_table
+from flows.cli.shared import Output
 from flows.record.home import Home
 from flows.record.locks import is_locked
 from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
@@ -46,7 +47,7 @@ def start_platform(options: argparse.Namespace) -> int:
             runs already does something else than is asked for.
         StageError: when a part does not become ready.
     """
-    home, console = Home.find(), Console()
+    home, console = Home.find(), Output()
     if named := os.environ.get("PREFECT_API_URL") or profile_api_url():
         raise ConfigError(f"Prefect's settings name the server {named}; use it, or unset PREFECT_API_URL for `up`")
     if not is_checkout():
@@ -94,14 +95,14 @@ def show_status(options: argparse.Namespace) -> int:
         known = {"running": alive, **(state.model_dump() if state else {})}
         print(json.dumps(known | {key: value for values, _ in notes for key, value in values.items()}, indent=1))  # noqa: T201
     elif state is None:
-        Console().print("Nothing runs. Start it with: gauntlet up", highlight=False)
+        Output().print("Nothing runs. Start it with: gauntlet up", highlight=False)
     else:
-        Console().print(_table(state))
-        Console().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
+        Output().print(_table(state))
+        Output().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
         for line in (*map(escape, _problems(home, state)), *(line for _, line in notes if line)):
-            Console().print(line, highlight=False, soft_wrap=True)
+            Output().print(line, highlight=False, soft_wrap=True)
         if not alive:
-            Console().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)
+            Output().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)
     return 0 if state is not None and alive and state.is_ready else 1
 
 
@@ -113,7 +114,7 @@ def stop_platform(options: argparse.Namespace) -> int:
     if supervisor is not None:
         stop(supervisor, patience_s=60)
     _stop_left_over(home)
-    Console().print("Nothing runs any more." if state else "Nothing runs.", highlight=False)
+    Output().print("Nothing runs any more." if state else "Nothing runs.", highlight=False)
     return 0
 
 

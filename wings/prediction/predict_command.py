@@ -20,7 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import gauntlet
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.artifact import Store
@@ -122,7 +122,7 @@ def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespac
     if options.json:
         _print_json(named, "sample")
     else:
-        _print_table(Console(), named, "sample")
+        _print_table(Output(), named, "sample")
     return 0
 
 

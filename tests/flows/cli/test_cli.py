@@ -24,6 +24,26 @@ from gauntlet.core.run_report import RunReport
 HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime", "pydantic", "numpy", "rich")
 
 
+def test_reader_that_leaves_does_not_end_a_command(tmp_path: Path) -> None:
+    code = "from flows.cli.shared import Output; o = Output(); o.print('one'); o.print('two'); open('done', 'w')"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stdout=writer, check=True)
+    finally:
+        os.close(writer)
+    assert (tmp_path / "done").exists()
+
+
+def test_output_on_a_full_disk_ends_with_one_line_and_exit_code_3(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli.main", "runs"]
+    with Path("/dev/full").open("w") as full:
+        environment = os.environ | {"GAUNTLET_HOME": str(tmp_path)}
+        done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "the disk is full. Fix: free space" in done.stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & modules_after("import flows.cli.main as cli; cli.parser().format_help()")
 

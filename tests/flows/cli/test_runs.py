@@ -10,6 +10,7 @@ from reported_runs import raced
 
 from flows.cli.main import main
 from flows.record.home import Home
+from flows.record.locks import locked
 from gauntlet.core.run_report import CandidateEntry
 
 WINNER = "static-u8s8-float-head"
@@ -38,14 +39,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def test_runs_are_listed_newest_first_with_what_came_of_them(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    (home.runs / "20260103-000000-digits-3f4e").mkdir()
+    (home.runs / "20260102-120000-digits-9f8e").mkdir()  # killed, or on a full disk, before its first event
+    at_work = home.runs / "20260103-000000-digits-3f4e" / "lock"
     (home.runs / "20260104-000000-digits-4f5e").mkdir()
     (home.runs / "20260104-000000-digits-4f5e" / "report.json").write_text("{}")
-    assert main(["runs"]) == 0
+    with locked(at_work):
+        assert main(["runs"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if "digits" in line]
     assert lines == [
         "20260104-000000-digits-4f5e unknown its report is damaged, or old",
         "20260103-000000-digits-3f4e running",
+        "20260102-120000-digits-9f8e unknown it has no record",
         f"{FAILED} failed stopped at numerics",
         f"{PASSED} passed {WINNER} 3.00x [2.90, 3.10]",
     ]

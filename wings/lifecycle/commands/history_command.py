@@ -6,7 +6,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from flows.cli.shared import plain
+from flows.cli.shared import Output, plain
 from flows.record.home import Home
 from gauntlet.reporting.text_format import MISSING
 from wings.lifecycle.library.promotion.ledger import CLOSING, Entry
@@ -19,7 +19,7 @@ def show_history(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(past.as_json(), indent=1))  # noqa: T201
     else:
-        _print(Console(), past)
+        _print(Output(), past)
     return 1 if past.problem else 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.shared import given_limits, plain
+from flows.cli.shared import Output, given_limits, plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import counted, metric_name, milliseconds, percent
@@ -31,7 +31,7 @@ def promote_bundle(options: argparse.Namespace) -> int:
     parts = (options.source, options.role, options.name, options.why, requests, limits, won)
     request = PromotionRequest(*parts, approve=options.approve)
     end_in_order()
-    console = Console()
+    console = Output()
     with console.status("promoting ...") as status:
         status.start() if console.is_terminal else status.stop()
         done = promote(
@@ -45,16 +45,16 @@ def answer(options: argparse.Namespace) -> int:
     """Approve or refuse the promotion that waits."""
     done = decide(Home.find(), options.name, not options.refuse, options.why)
     if options.refuse:
-        Console().print(f"{done.name}: refused; nothing is changed", highlight=False, soft_wrap=True)
+        Output().print(f"{done.name}: refused; nothing is changed", highlight=False, soft_wrap=True)
     else:
-        _print(Console(), done, str(done.entry.role))
+        _print(Output(), done, str(done.entry.role))
     return 0
 
 
 def roll_back(options: argparse.Namespace) -> int:
     """Let the previous champion be the champion again."""
     done = rollback(Home.find(), options.name, options.why, options.leaves)
-    _print(Console(), done, "champion")
+    _print(Output(), done, "champion")
     return 0
 
 
@@ -63,7 +63,7 @@ def abandon_change(options: argparse.Namespace) -> int:
     home = Home.find()
     intent = abandon(home, registry_of(home, checked_name(options.name)), options.why)
     line = f"{options.name}: the {intent.op} of line {intent.number} is undone; the aliases are as before"
-    Console().print(line, highlight=False, soft_wrap=True)
+    Output().print(line, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -107,7 +107,7 @@ def try_runtime(options: argparse.Namespace) -> int:
     limits = given_limits(UpgradeLimits, options)
     requests = Path(options.requests) if options.requests else None
     end_in_order()
-    console = Console()
+    console = Output()
     with console.status("upgrading ...") as status:
         status.start() if console.is_terminal else status.stop()
         entry = upgrade(
@@ -160,4 +160,4 @@ def _print_look(look: CanaryLook) -> None:
             line += f"; {counted(look.waiting, 'label')} not judged yet (--label-window-h)"
     else:
         line = f"the canary has ended, the champion answers everything: {plain(look.entry.why)}"
-    Console().print(f"{look.name}: {line}", highlight=False, soft_wrap=True)
+    Output().print(f"{look.name}: {line}", highlight=False, soft_wrap=True)

@@ -5,10 +5,8 @@ import importlib
 import os
 from pathlib import Path
 
-from rich.console import Console
-
 from flows.cli.console import live
-from flows.cli.shared import given_limits, plain
+from flows.cli.shared import Output, given_limits, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
@@ -24,7 +22,7 @@ def retrain_model(options: argparse.Namespace) -> int:
     limits, replay = given_limits(RetrainLimits, options), given_limits(ReplayLimits, options)
     checked_name(options.name)
     RequestLogReader(Path(options.log)).require()  # nothing is started for a log that is not there
-    console, home = Console(), Home.find()
+    console, home = Output(), Home.find()
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
     end_in_order()
     with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
