@@ -52,25 +52,30 @@ def still_holds(
 
     Its control must be within the limit, as that of the earlier one was, and the intervals of the candidate's speed-up
     overlap at the first batch size. Its processes are not restarted: the `resolution` covers what they differ by.
-    A race that other work disturbed, or in which something failed or was absent that may run now, is repeated.
+    Candidates that failed take part at all batch sizes, and must fail again. A race that other work disturbed, or in
+    which a target failed or was absent that may run now, is repeated.
     """
     worth_it = config.rounds > QUICK_ROUNDS and known.threads == config.default_threads
     if not (worth_it and known.is_quiet(config.max_aa_deviation)) or _may_measure_more(config, known):
         return False
     fastest = max((r for r in known.results if r.rows), key=lambda r: r.rows[0].speedup)
     then = fastest.rows[0]
-    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=(then.batch,), restart_processes=False)
-    raced = {name: models[name] for name in (known.reference, fastest.candidate)}
+    failed = [result.candidate for result in known.results if not result.rows]
+    batches = config.batch_sizes if failed else (then.batch,)
+    quick = config.alone(then.target, QUICK_ROUNDS).replace(batch_sizes=batches, restart_processes=False)
+    raced = {name: models[name] for name in (known.reference, fastest.candidate, *failed)}
     facts = benchmark(quick, workspace, models=raced, golden=golden, objective=objective).facts
-    now = next((row for row in facts.result(fastest.candidate).rows if row.target == then.target), None)
-    return now is not None and then.overlaps(now) and facts.aa_deviation <= config.max_aa_deviation
+    rows = facts.result(fastest.candidate).rows
+    now = next((row for row in rows if (row.target, row.batch) == (then.target, then.batch)), None)
+    agrees = now is not None and then.overlaps(now) and facts.aa_deviation <= config.max_aa_deviation
+    return agrees and not any(facts.result(name).rows for name in failed)
 
 
 def _may_measure_more(config: BenchmarkConfig, known: BenchmarkFacts) -> bool:
-    """Return whether a candidate or target that was not measured may be now: memory or time may have been short."""
+    """Return whether what was not measured may be now, beside candidates without rows, which a quick race tries."""
     absent = {result.target for result in known.other_targets if result.status == "unavailable"}
     return (
-        any(len(known.chosen_rows(r.candidate)) < len(known.reference_rows) for r in known.results)
+        any(r.rows and len(known.chosen_rows(r.candidate)) < len(known.reference_rows) for r in known.results)
         or any(result.status == "failed" and not result.check for result in known.other_targets)
         or any(config.target_named(name).unavailable() is None for name in absent)
     )

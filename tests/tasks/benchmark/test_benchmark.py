@@ -200,16 +200,28 @@ def test_race_is_repeated_without_a_quick_one(known: Known, changed: dict[str, d
     assert not still_holds(config, out, known=facts, **(given | {"models": {}}))  # a race would need them
 
 
-NO_ROWS = {"error": "was killed by signal 9", "rows": ()}
+def test_race_holds_while_a_candidate_that_failed_fails_again(workspace: Callable[..., Workspace]) -> None:
+    out, models = workspace(), {"fp32": chain(4), "picky": faulty_models.picky(1, SIZE)}
+    given = stored_for_race(out, models, {"x": np.zeros((8, SIZE), np.float32)})
+    how = {"rounds": 7, "block_ms": 2, "threads": 1, "batch_sizes": (1, 8), "restart_processes": False}
+    config = BenchmarkConfig.model_validate(how | {"profile": False, "max_aa_deviation": 1e9})
+    facts = benchmark(config, out, **given).facts
+    quiet = facts.replace(machine=facts.machine.replace(steal_share=0.0, other_load_cores=0.0, exposed=()))
+    wide = quiet.results[0].rows[0].replace(speedup_low=0.0, speedup_high=1e9)
+    known = quiet.replace(results=(quiet.results[0].replace(rows=(wide, *quiet.results[0].rows[1:])), quiet.results[1]))
+    assert known.result("picky").rows == ()
+    assert still_holds(config, out, known=known, **given)
+    repaired = given["models"] | {"picky": given["models"]["fp32"]}
+    assert not still_holds(config, out, known=known, **(given | {"models": repaired}))
 
 
-@pytest.mark.parametrize("what", ["disturbed", "candidate", "target", "absent"])
+@pytest.mark.parametrize("what", ["disturbed", "batch", "target", "absent"])
 def test_race_is_repeated_where_more_may_be_measured_now(known: Known, what: str) -> None:
     config, out, facts, given = known(0.0, 1e9)
     failed = ModelOnTarget(candidate="int8", target="ort-cpu", status="failed", reason="no reply to 'load'")
     changes = {
         "disturbed": {"machine": facts.machine.replace(steal_share=0.5)},
-        "candidate": {"results": (facts.results[0], facts.results[1].replace(**NO_ROWS))},
+        "batch": {"results": (facts.results[0].replace(rows=facts.results[0].rows * 2), facts.results[1])},
         "target": {"other_targets": (failed,)},
         "absent": {"other_targets": (failed.replace(status="unavailable"),)},  # and it is there now
     }
