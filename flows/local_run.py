@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 from configs.schema import PipelineConfig
@@ -141,6 +142,6 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
             with urllib.request.urlopen(request, timeout=5) as response:
                 if json.load(response) >= expected:
                     return
-        except OSError:
+        except (OSError, HTTPException):  # such as a server that ends amid its response
             return
         time.sleep(0.2)

@@ -12,6 +12,7 @@ import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 import psutil
@@ -235,5 +236,5 @@ def responds(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # an address that we made or noted ourselves
             return bool(response.status == 200)
-    except OSError:
+    except (OSError, HTTPException):  # nobody is there, or something that does not speak HTTP
         return False

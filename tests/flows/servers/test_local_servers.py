@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -286,6 +287,14 @@ def test_child_that_a_stopped_server_leaves_is_not_waited_for(tmp_path: Path) ->
     stop(server, patience_s=60)
     assert time.monotonic() - began < 30
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_program_that_does_not_speak_http_does_not_respond() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(responds, f"http://127.0.0.1:{server.getsockname()[1]}/api/health")
+        with server.accept()[0] as client:
+            client.sendall(b"SSH-2.0-OpenSSH\r\n")
+        assert waiting.result() is False
 
 
 def test_port_that_another_program_took_since_is_refused() -> None:
