@@ -1,7 +1,7 @@
 """`gauntlet run`: the pipeline in this process, with a Prefect server of its own where there is none."""
 
 import argparse
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -56,6 +56,13 @@ def run_pipeline(options: argparse.Namespace) -> int:
 
         print_plan(options)
         return 0
+    stores_samples = options.data and is_model(options.config)
+    with home.kept() if stores_samples else nullcontext():
+        return print_run(options, home, console, out)
+
+
+def print_run(options: argparse.Namespace, home: Home, console: Console, out: Path | None) -> int:
+    """Run, print what happens, and return the exit code; the winner is written to `out`."""
     config, inferred = configured(options, home, console)
     limit = f"about {options.minutes} min, as far as the gates allow" if options.minutes else ""
     if time := "; ".join(filter(None, (limit, time_of_last(config.name)))):

@@ -2,9 +2,12 @@
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flows.record.locks import locked
 from gauntlet.core.artifact import STORE_ADDRESS, open_store
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.workspace import gauntlet_home
@@ -52,6 +55,13 @@ class Home:
         if reason:
             fix = "Fix: set GAUNTLET_HOME to a folder that you may write"
             raise ConfigError(f"{self.root}: cannot be the home of runs ({reason}). {fix}")
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Create the home; no clean-up removes what is stored inside before a run has a record that names it."""
+        self.create()
+        with locked(self.in_use, shared=True):
+            yield
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

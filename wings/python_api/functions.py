@@ -29,10 +29,9 @@ QUANTIZED_ONLY: dict[str, Any] = {"optimize": [], "prune": []}
 
 def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
     """See `gauntlet.run`."""
-    with home_for(home) as place:
+    with home_for(home) as place, place.kept():
         from flows.cli.run import completed_run, configured, new_model_file, write_winner
 
-        place.create()
         data = (
             deque(data) if isinstance(data, Iterator) else data
         )  # the model's shapes and its samples are read from it

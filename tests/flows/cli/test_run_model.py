@@ -22,7 +22,7 @@ from flows.cli.main import main
 from flows.cli.options import TASKS
 from flows.cli.run import CONFIG_FILE, print_inferred
 from flows.record.home import Home
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Task
 
 QUICK = (*SHORT, "quantize=[{kind: static}]", "optimize=[]")
@@ -50,6 +50,21 @@ def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Pa
     assert "input x float32 [n, 3, 32, 32]" in found
     assert "quantize: auto" in found
     assert "ort-cpu" in found
+
+
+def test_no_clean_up_removes_samples_that_are_stored_before_the_run_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def clean(*_: object) -> None:
+        raise StageError(f"clean ended with {main(['clean'])}")
+
+    monkeypatch.setenv("GAUNTLET_HOME", str(folder / "home"))
+    monkeypatch.setattr("flows.cli.run.completed_run", clean)
+    np.save(folder / "x.npy", np.zeros((40, 3, 32, 32), np.float32))
+    assert main(["run", str(folder / "model.onnx"), "--data", str(folder / "x.npy")]) == 3
+    error = capsys.readouterr().err
+    assert "a run is in progress" in error
+    assert "clean ended with 2" in error
 
 
 @pytest.mark.parametrize(
