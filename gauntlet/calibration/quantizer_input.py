@@ -46,7 +46,7 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     raise_opset_for_channels(proto)
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
-    copy_shared_gemm_weights(proto.graph)
+    copy_shared_weights(proto.graph)
     if opset_versions(proto)["ai.onnx"] >= OPTIONAL_BIAS_OPSET:
         make_gemms_plain(proto.graph)
 
@@ -115,16 +115,22 @@ def name_nodes(graph: onnx.GraphProto) -> None:
         taken.add(node.name)
 
 
-def copy_shared_gemm_weights(graph: onnx.GraphProto) -> None:
-    """Give every Gemm that transposes shared weights a copy: the quantizer would transpose them once a reader."""
+def copy_shared_weights(graph: onnx.GraphProto) -> None:
+    """Give every product a copy of a shared bias, whose scale is that of its sums, and of weights that are transposed.
+
+    The quantizer would round the bias by the scale of its first reader, and transpose the weights once a reader.
+    """
     stored = {tensor.name: tensor for tensor in graph.initializer}
     readers = Counter(name for node in all_nodes(graph) for name in node.input)
     for node in graph.node:
-        name = node.input[1] if node.op_type == "Gemm" else ""
-        if name in stored and readers[name] > 1 and attributes_of(node).get("transB"):
-            copied = graph.initializer.add()
-            copied.CopyFrom(stored[name])
-            copied.name = node.input[1] = unused_name(f"{name}/{node.name}", stored)
+        places = [1] if node.op_type == "Gemm" and attributes_of(node).get("transB") else []
+        places += [2] if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2 else []
+        for place in places:
+            name = node.input[place]
+            if name in stored and readers[name] > 1:
+                copied = graph.initializer.add()
+                copied.CopyFrom(stored[name])
+                copied.name = node.input[place] = unused_name(f"{name}/{node.name}", stored)
 
 
 def make_gemms_plain(graph: onnx.GraphProto) -> None:

@@ -1,5 +1,6 @@
 """Nodes that ONNX Runtime's quantizer cannot take, with the reason: recipes leave them in floating point."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.onnx_model.graph import attributes_of
 from gauntlet.onnx_model.model_file import is_large_file, read_for_editing, write_model
 from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
@@ -56,10 +58,12 @@ def without_own_range(graph: onnx.GraphProto) -> dict[str, str]:
         if node.op_type in ("Clip", "Relu") and node.input[0] in public:
             reasons[node.name] = f"its range is not that of the output {node.input[0]!r}, which it reads"
         elif node.op_type == "Clip":
-            limits = (stored.get(name) for name in (*node.input[1:], "", ""))
-            low, high, *_ = (0 if limit is None else numpy_helper.to_array(limit).item() for limit in limits)
-            if low > 0 or high < 0:
-                reasons[node.name] = "its range does not include zero, and an integer's does"
+            limits = {"min": 0.0, "max": 0.0} | attributes_of(node)  # attributes before opset 11
+            for key, name in zip(("min", "max"), node.input[1:], strict=False):
+                if name:
+                    limits[key] = numpy_helper.to_array(stored[name]).item() if name in stored else math.nan
+            if not limits["min"] <= 0 <= limits["max"]:
+                reasons[node.name] = "its range is computed, or does not include zero as an integer's does"
     return reasons
 
 

@@ -9,12 +9,15 @@ import onnx_text
 import pytest
 from calibrated_recipes import applied, brought
 
+from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.output_noise import worst_noise_db
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
+from tasks.quantize import QuantizeFacts
 from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.left_out import without_own_range
 from tasks.quantize.static import StaticInt8, head_nodes
 
 EXACT = StaticInt8().without_saturation(Processor.current())
@@ -24,10 +27,29 @@ BESIDE = """
     m (float[n,16] x) => (float[n,8] h, float[n,4] y) <float[16,8] w, float[8] b, float[8,4] v>
     { h = Gemm(x, w, b) r = Relu(h) y = MatMul(r, v) }
 """
+COMPUTED = """
+    m (float[1,16] x) => (float[1,4] y)
+    <float[16,8] w, float[8] b, float[8,4] v, float k = {1}>
+    {
+        s = ReduceMax<keepdims = 0>(x) high = Mul(s, k) low = Neg(high)
+        h = Gemm(x, w, b) r = Clip(h, low, high) y = MatMul(r, v)
+    }
+"""
 FAR_FROM_ZERO = """
     m (float[n,16] x) => (float[n,4] y) <float[16,8] w, float[8] b, float[8,4] v, float low = {0.5}, float high = {3}>
     { h = Gemm(x, w, b) r = Clip(h, low, high) y = MatMul(r, v) }
 """
+
+
+def noise_db(out: Workspace, proto: onnx.ModelProto, report: Report[QuantizeFacts]) -> float:
+    """Return how far the outputs of a recipe's file are from the model's."""
+    model, samples = brought(out, proto)
+    with np.load(out.path(samples)) as file:
+        inputs = dict(file)
+    files = (report.artifacts["model"], model)
+    return worst_noise_db(
+        *([*batched_inference(open_session(out.path(each)), inputs).run(16).values()] for each in files)
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +61,8 @@ FAR_FROM_ZERO = """
         (EXACT.replace(format="qoperator"), VECTOR, "its weights have not two axes"),
         (EXACT, BESIDE, "its range is not that of the output 'h'"),
         (EXACT.replace(format="qoperator"), BESIDE, "its range is not that of the output 'h'"),
-        (EXACT, FAR_FROM_ZERO, "its range does not include zero"),
+        (EXACT, FAR_FROM_ZERO, "its range is computed, or does not include zero"),
+        (EXACT, COMPUTED, "its range is computed"),
     ],
 )
 def test_outputs_stay_near_those_of_the_model(
@@ -49,14 +72,22 @@ def test_outputs_stay_near_those_of_the_model(
     report = applied(recipe, out, proto)
     [left] = report.facts.left_out.values()
     assert left.startswith(reason)
-    model, samples = brought(out, proto)
-    with np.load(out.path(samples)) as file:
-        inputs = dict(file)
-    outputs = [
-        [*batched_inference(open_session(out.path(each)), inputs).run(16).values()]
-        for each in (report.artifacts["model"], model)
-    ]
-    assert worst_noise_db(*outputs) > 20
+    assert noise_db(out, proto, report) > 20
+
+
+def test_limits_that_are_attributes_count_as_those_that_are_inputs() -> None:
+    old = "m (float[n,8] x) => (float[n,8] y) { [far] r = Clip<min = 0.5>(x) [near] y = Clip<max = 6.0>(r) }"
+    assert [*without_own_range(onnx_text.model(old, opset=10).graph)] == ["far"]
+
+
+def test_bias_of_two_layers_has_the_scale_of_each(workspace: Callable[..., Workspace]) -> None:
+    text = """
+        m (float[n,16] x) => (float[n,8] y) <float[16,8] w, float[8,8] v, float[8] b, float k = {100}>
+        { h = Gemm(x, w, b) r = Relu(h) large = Mul(r, k) y = Gemm(large, v, b) }
+    """
+    out, proto = workspace(), onnx_text.model(text, {"b": np.full(8, 3)})
+    reports = [applied(EXACT.replace(format=form), out, proto) for form in ("qdq", "qoperator")]
+    assert noise_db(out, proto, reports[1]) > noise_db(out, proto, reports[0]) - 3
 
 
 def test_bias_without_a_name_is_none(workspace: Callable[..., Workspace]) -> None:
