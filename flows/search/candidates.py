@@ -232,6 +232,7 @@ class Search:
                     test=splits["test"],
                     whole=base.unpruned,
                     rejected=rejected,
+                    priority=config.benchmark.priority,
                 )
                 self.prove_quantized(attempt, repaired.artifacts["model"])
             candidates.append(attempt.made)

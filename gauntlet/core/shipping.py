@@ -28,8 +28,8 @@ class ShippingStage:
     rejected: the most exact file that its accuracy gate rejected, and the most exact accepted one, to make another
     candidate of each: `model`, from which `recipe` quantized `quantized`, the calibration's `prepared` and `ranges`,
     the limits `accuracy`, whether it is `rejected`, and the splits `images`, which no gate uses, and `test`. If `model`
-    was pruned, `whole` is the unpruned one. The new candidate's file is its artifact `model`; its key's `budget_s`
-    limits its time.
+    was pruned, `whole` is the unpruned one, and `priority` that of races. The new candidate's file is its artifact
+    `model`; its key's `budget_s` limits its time.
     chosen: a function of the flow, which runs stages of its own: the line, the configuration, the reference and what is
     shipped so far, by place. It returns what is to be shipped.
     winner: `model`, `test`, `golden` and `target`.

@@ -14,6 +14,7 @@ from gauntlet.runtime.worker import ENGINE, WORKER_COMMAND
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 
+Priority = Literal["auto", "normal", "realtime"]
 TURNS = 3
 """Turns of a block in a round: a short slowdown of the machine then affects all contenders."""
 MAX_RESTART_S = 2.0
@@ -77,7 +78,7 @@ class Plan:
     early_stopping: bool = False
     variants_below_ms: float | None = None
     """Session variants race only where a call of their baseline takes less; None: always."""
-    priority: Literal["auto", "normal", "realtime"] = "auto"
+    priority: Priority = "auto"
     """Whether ordinary programs may interrupt a turn; `auto`: not where that is permitted, and no server would wait."""
     clock: Literal["wall", "processor"] = "wall"
     """What is timed: a user's time, or the processors'."""

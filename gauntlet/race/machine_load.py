@@ -9,12 +9,13 @@ from time import monotonic
 import psutil
 from pydantic import Field
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.runtime.realtime import is_permitted
 
 COMMANDS = {"gauntlet", "onnx-gauntlet", "flows.cli.main"}
 """Words of a command line, without their folders, that name the program whose `serve` may be at work."""
+AUTO, PRIORITY = "auto", "GAUNTLET_PRIORITY"
 MAX_SHARED = 0.1
 """Share of a race's processor time that others may have, too: one busy processor of two biases a ratio by a third."""
 
@@ -75,16 +76,21 @@ class LoadMonitor:
 def is_realtime(priority: str) -> bool:
     """Return whether timed turns run before ordinary programs: `realtime`, or `auto` where that is permitted.
 
-    `auto` does not while `gauntlet serve` runs on this machine: its requests would wait.
+    `auto` does not while `gauntlet serve` runs on this machine: its requests would wait. `$GAUNTLET_PRIORITY` takes the
+    place of `auto`, in all races.
 
     Raises:
+        ConfigError: when the variable has another value.
         StageError: when `realtime` is not permitted.
     """
+    priority = os.environ.get(PRIORITY) or AUTO if priority == AUTO else priority
+    if priority not in (AUTO, "normal", "realtime"):
+        raise ConfigError(f"{PRIORITY}: expected auto, normal or realtime, got {priority!r}")
     permitted = priority != "normal" and is_permitted()
     if priority == "realtime" and not permitted:
         raise StageError(
-            "benchmark.priority: realtime is not permitted to this user. Fix: give it an rtprio limit of 1 "
-            "(limits.conf; in a container, ulimit rtprio=1) or CAP_SYS_NICE, or set auto"
+            f"benchmark.priority, or {PRIORITY}: realtime is not permitted to this user. Fix: give it an rtprio limit "
+            "of 1 (limits.conf; in a container, ulimit rtprio=1) or CAP_SYS_NICE, or set auto"
         )
     return permitted and (priority == "realtime" or not _serves())
 

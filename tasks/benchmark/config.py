@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model
 from gauntlet.core.frozen import Frozen
 from gauntlet.race.budget import NO_BUDGET, Budget
 from gauntlet.race.confidence import MAX_ROUNDS, RESOLUTION
-from gauntlet.race.contender import Plan
+from gauntlet.race.contender import Plan, Priority
 from gauntlet.race.early_stopping import MIN_DIFFERENCE
 from gauntlet.race.objective import Objective
 from gauntlet.race.session_options import SessionVariant, describe_sessions
@@ -73,9 +73,10 @@ class BenchmarkConfig(Frozen):
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
-    priority: Literal["auto", "normal", "realtime"] = Field(
+    priority: Priority = Field(
         "auto",
-        description="realtime: nothing interrupts turns; auto: realtime where allowed and no `gauntlet serve` runs",
+        description="realtime: nothing interrupts turns; auto: as GAUNTLET_PRIORITY says, else realtime where allowed "
+        "and no `gauntlet serve` runs",
     )
 
     @model_validator(mode="before")

@@ -33,6 +33,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import Split
 from gauntlet.onnx_model.model_file import read_graph, read_model, write_model
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
+from gauntlet.race.contender import Priority
 from gauntlet.runtime.processor import Processor
 from tasks.quantize import CORRECTION_SAMPLES
 from tasks.quantize.static import StaticInt8
@@ -102,13 +103,15 @@ def repair(
     test: Artifact,
     whole: Artifact | None = None,
     rejected: bool = True,
+    priority: Priority = "auto",
     processor: Processor | None = None,
 ) -> Report[RepairFacts]:
     """Quantize the FP32 `model` with the fewest nodes in float that satisfy `accuracy`; the artifact is `model`.
 
     `quantized` is the candidate, of which only the stem is left in float if it is not `rejected`. `images` is a split
     that no gate uses, and `test` the accuracy gate's, of which only the length is read. If `model` was pruned, `whole`
-    is the FP32 model to compare its accuracy with. `processor` is this machine's by default.
+    is the FP32 model to compare its accuracy with. `priority` is that of the trials' races, `processor` this machine's
+    by default.
     """
     start, exact = monotonic(), recipe.without_saturation(processor or Processor.current())
     failed, file = workspace.path(quantized), workspace.folder / "model.onnx"
@@ -126,7 +129,7 @@ def repair(
         reference = ReferenceOutputs(inputs[0], split, config.images, known, accuracy)
         network = opening.result()
     write, prediction_s = partial(exact.quantize, *inputs), PREDICTION_SHARE * config.budget_s
-    evaluator = Evaluator(network, reference, file, write, frozenset(stem.nodes), prediction_s)
+    evaluator = Evaluator(network, reference, file, write, frozenset(stem.nodes), prediction_s, priority)
     limits = Limits(accuracy, len(read_split(workspace.path(test))))
     search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
     before = reference.quality(reference.run(failed)) if network.nodes else None

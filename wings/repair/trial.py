@@ -12,7 +12,7 @@ from pydantic import Field
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets.golden import first_samples
-from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.contender import Entry, Plan, Priority
 from gauntlet.race.table import run_race
 from gauntlet.runtime.resources import usable_threads
 from wings.repair.quality import QualitySummary, ReferenceOutputs
@@ -54,6 +54,8 @@ class Evaluator:
     """In float in every set: not among `nodes`."""
     prediction_s: float = math.inf
     """Time for a prediction; a network that needs longer for all of its images gets fewer of them."""
+    priority: Priority = "auto"
+    """Of the race's turns."""
     seconds_per_image: float = 0.0
 
     @property
@@ -103,6 +105,7 @@ class Evaluator:
             block_ms=40,
             threads=usable_threads(),
             timeout_s=60,
+            priority=self.priority,
             restarts=False,  # the gates race what passes again, with new processes in every round
         )
         entries = {"fp32": Entry(self.reference.model), "repaired": Entry(self.file)}

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from harness import until
 
+from gauntlet.core.errors import ConfigError
 from gauntlet.race.machine_load import MachineLoad, is_realtime
 from gauntlet.runtime import realtime, resources
 from gauntlet.runtime.resources import (
@@ -181,8 +182,21 @@ def test_user_without_the_right_is_told_how_to_get_it() -> None:
     done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "False\n"
     assert (
-        "StageError: benchmark.priority: realtime is not permitted to this user. Fix: give it an rtprio" in done.stderr
+        "benchmark.priority, or GAUNTLET_PRIORITY: realtime is not permitted to this user. Fix: give it an rtprio"
+        in done.stderr
     )
+
+
+def test_one_variable_is_the_priority_of_all_races_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gauntlet.race.machine_load.is_permitted", lambda: True)
+    monkeypatch.setattr("gauntlet.race.machine_load._serves", lambda: True)
+    monkeypatch.setenv("GAUNTLET_PRIORITY", "realtime")
+    assert [is_realtime(priority) for priority in ("auto", "realtime", "normal")] == [True, True, False]
+    monkeypatch.setenv("GAUNTLET_PRIORITY", "normal")
+    assert [is_realtime(priority) for priority in ("auto", "realtime", "normal")] == [False, True, False]
+    monkeypatch.setenv("GAUNTLET_PRIORITY", "high")
+    with pytest.raises(ConfigError, match="GAUNTLET_PRIORITY: expected auto, normal or realtime, got 'high'"):
+        is_realtime("auto")
 
 
 def test_race_is_disturbed_by_work_that_needs_its_processors() -> None:

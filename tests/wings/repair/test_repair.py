@@ -168,7 +168,11 @@ Run = Callable[[PipelineConfig], RunReport]
 ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static, reduce_range: true}]", "repair.enabled=true")
 
 
-def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, home: Home) -> None:
+def test_rejected_candidate_is_repaired_and_takes_every_gate_again(
+    run: Run, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priorities = set[str]()
+    monkeypatch.setattr("gauntlet.race.rounds.is_realtime", lambda priority: bool(priorities.add(priority)))
     first = run(quick_config(*ONE_RECIPE))
     plain = next(c for c in first.candidates if c.name == "static-u8s8-no-overflow")
     assert plain.sqnr_db is not None
@@ -181,9 +185,11 @@ def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, hom
     anyway = "{check: repair.min_speedup, reason: 'of another machine', candidate: static-u8s8-no-overflow-repaired}"
     limit = f"accuracy.min_sqnr_db={plain.sqnr_db + 1}"
     two = "quantize=[{kind: static, reduce_range: true, per_channel: false}, {kind: static, reduce_range: true}]"
-    config = quick_config(*ONE_RECIPE, two, limit, f"overrides=[{anyway}]")
+    priorities.clear()
+    config = quick_config(*ONE_RECIPE, two, limit, f"overrides=[{anyway}]", "benchmark.priority=normal")
     brought = configured_stages(config, "quantized")
     report = run(config)
+    assert priorities == {"normal"}  # in the repair's races, too
     by_name = {c.name: c for c in report.candidates}
     assert by_name["static-u8s8-no-overflow"].status == "rejected"
     assert "accuracy.min_sqnr_db" in by_name["static-u8s8-no-overflow"].reason
