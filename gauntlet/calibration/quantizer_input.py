@@ -44,6 +44,7 @@ def mend_graph(proto: onnx.ModelProto) -> None:
         lift_constants(proto)
     keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs
     raise_opset_for_channels(proto)
+    keep_weights_as_initializers_alone(proto)  # the converter stores shapes of weights again
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
     copy_shared_weights(proto.graph)

@@ -1,6 +1,7 @@
 """Nodes that ONNX Runtime's quantizer cannot take, with the reason: recipes leave them in floating point."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.onnx_model.graph import attributes_of
+from gauntlet.onnx_model.graph import all_nodes, attributes_of
 from gauntlet.onnx_model.model_file import is_large_file, read_for_editing, write_model
 from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
@@ -50,13 +51,19 @@ def without_channels(graph: onnx.GraphProto) -> dict[str, str]:
     return {node.name: "its weights have not two axes" for node in products if not other.isdisjoint(node.input)}
 
 
-def without_own_range(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the limits that ONNX Runtime's quantizer would drop, or give its input the range of -> the reason."""
-    public, reasons = {output.name for output in graph.output}, dict[str, str]()
+def without_own_range(graph: onnx.GraphProto, *, integer_operators: bool = False) -> dict[str, str]:
+    """Return the limits that ONNX Runtime's quantizer would drop, or give its input the range of -> the reason.
+
+    With `integer_operators` instead of Q/DQ nodes, it does so whoever else reads the input.
+    """
+    shared, reasons = {output.name for output in graph.output}, dict[str, str]()
+    if integer_operators:
+        counts = Counter(name for node in all_nodes(graph) for name in node.input)
+        shared |= {name for name, count in counts.items() if count > 1}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type in ("Clip", "Relu") and node.input[0] in public:
-            reasons[node.name] = f"its range is not that of the output {node.input[0]!r}, which it reads"
+        if node.op_type in ("Clip", "Relu") and node.input[0] in shared:
+            reasons[node.name] = f"its range is not that of {node.input[0]!r}, which it and others read"
         elif node.op_type == "Clip":
             limits = {"min": 0.0, "max": 0.0} | attributes_of(node)  # attributes before opset 11
             for key, name in zip(("min", "max"), node.input[1:], strict=False):

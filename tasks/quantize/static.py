@@ -100,7 +100,8 @@ class StaticInt8(Recipe):
         proto = read_graph(prepared)
         chosen = set(head_nodes(proto.graph) if self.float_head else ()).union(float_nodes)
         known, source = ranges.methods.get(self.calibration_method.name, {}), prepared
-        left_out = without_ranges(proto.graph, known) | without_own_range(proto.graph)
+        limits = without_own_range(proto.graph, integer_operators=self.format == "qoperator")
+        left_out = without_ranges(proto.graph, known) | limits
         left_out |= without_channels(proto.graph) if self.per_channel else {}
 
         def write(left_out: Collection[str]) -> None:

@@ -113,6 +113,18 @@ def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None
     onnx.checker.check_model(proto)
 
 
+def test_no_shape_of_a_weight_is_left_by_the_converter() -> None:
+    """The quantizer transposes the weights, and ONNX refuses the model with the former shape."""
+    text = """
+        m (float[n,8] x) => (float[n,4] y) <float[4,8] w, float[4] b>
+        { c = Clip<min = 0.0, max = 6.0>(x) y = Gemm<transB = 1>(c, w, b) }
+    """
+    proto = onnx_text.model(text, opset=9)
+    mend_graph(proto)
+    assert opset_versions(proto) == {"ai.onnx": 13}
+    assert {value.name for value in proto.graph.value_info}.isdisjoint(t.name for t in proto.graph.initializer)
+
+
 def test_weights_that_old_files_must_list_and_do_not_are_no_obstacle() -> None:
     """ONNX Runtime's optimizer folds a batch norm into new weights and keeps the file's IR version 3."""
     proto = convolution(opset=9)

@@ -27,6 +27,10 @@ BESIDE = """
     m (float[n,16] x) => (float[n,8] h, float[n,4] y) <float[16,8] w, float[8] b, float[8,4] v>
     { h = Gemm(x, w, b) r = Relu(h) y = MatMul(r, v) }
 """
+BEFORE_A_SUM = """
+    m (float[n,16] x) => (float[n,8] y) <float[16,8] w, float[8] b, float[8,8] v>
+    { h = Gemm(x, w, b) r = Relu(h) p = MatMul(r, v) y = Add(h, p) }
+"""
 COMPUTED = """
     m (float[1,16] x) => (float[1,4] y)
     <float[16,8] w, float[8] b, float[8,4] v, float k = {1}>
@@ -59,8 +63,9 @@ def noise_db(out: Workspace, proto: onnx.ModelProto, report: Report[QuantizeFact
         (EXACT.replace(format="qoperator"), WIDE, "its weights have not two axes"),
         (DynamicInt8(weights="s8", per_channel=True), WIDE, "its weights have not two axes"),
         (EXACT.replace(format="qoperator"), VECTOR, "its weights have not two axes"),
-        (EXACT, BESIDE, "its range is not that of the output 'h'"),
-        (EXACT.replace(format="qoperator"), BESIDE, "its range is not that of the output 'h'"),
+        (EXACT, BESIDE, "its range is not that of 'h'"),
+        (EXACT.replace(format="qoperator"), BESIDE, "its range is not that of 'h'"),
+        (EXACT.replace(format="qoperator"), BEFORE_A_SUM, "its range is not that of 'h'"),
         (EXACT, FAR_FROM_ZERO, "its range is computed, or does not include zero"),
         (EXACT, COMPUTED, "its range is computed"),
     ],
