@@ -93,7 +93,7 @@ class Quantized(NamedTuple):
     def exactness(self) -> tuple[float, float]:
         """Return the signal over the noise, in dB, and the accuracy."""
         sqnr_db, accuracy = self.candidate.sqnr_db, self.candidate.accuracy
-        return -math.inf if sqnr_db is None else sqnr_db, accuracy or 0.0
+        return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db, accuracy or 0.0
 
 
 @dataclass(frozen=True)

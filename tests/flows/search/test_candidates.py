@@ -1,5 +1,6 @@
-"""A recipe of the user's is done again where the content of its files has changed."""
+"""What came of recipes: one is done again where a file of its has changed, and the most exact one is repaired."""
 
+import math
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -10,7 +11,7 @@ import onnx_text
 from fake_runs import Seam
 
 from flows.search.base import Base, Reference
-from flows.search.candidates import Search
+from flows.search.candidates import Quantized, Search
 from flows.search.time_budget import TimeBudget
 from flows.stage import Line
 from gauntlet.calibration.ranges import Ranges
@@ -19,6 +20,7 @@ from gauntlet.core.signature import signature_from_graph
 from tasks.normalize.config import NormalizeFacts
 from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut
+from tasks.quantize.static import StaticInt8
 
 
 class UserFile(Recipe):
@@ -60,3 +62,13 @@ def test_recipe_whose_file_has_changed_is_done_again(seam: Seam, tmp_path: Path)
         onnx.save(onnx_text.model(f"m (float[n,4] x) => (float[n,4] y) {{ y = {operator}(x) }}", opset=17), file)
         cached += [entry.cached for entry in seam(quantize).stages if entry.stage == "quantize"]
     assert cached == [False, True, False]
+
+
+def test_outputs_that_are_no_numbers_are_the_least_exact() -> None:
+    """A divisor that is rounded to zero makes such outputs."""
+    made = [
+        Quantized(Candidate(str(sqnr_db), "fp32", "fp32", sqnr_db=sqnr_db), StaticInt8(), None, inaccurate=True)
+        for sqnr_db in (math.nan, 5.0, None, 12.0)
+    ]
+    assert max(made, key=Quantized.exactness).candidate.sqnr_db == 12
+    assert max(made[:2], key=Quantized.exactness).candidate.sqnr_db == 5
