@@ -77,7 +77,7 @@ def run_rounds(
                 running = runner.run_round([c for c in everyone if c.runs(batch)], batch, shuffle)
                 if plan.early_stopping:
                     _stop_early(running, batch, keep, len(everyone), plan)
-            for contender in active if sizes == plan.batch_sizes else ():
+            for contender in [c for c in active if sizes == plan.batch_sizes and all(map(c.runs, sizes))]:
                 contender.round_peak_bytes.append(contender.process_peak_bytes)
             on_round(done)
             if ends(done, contenders):

@@ -32,9 +32,10 @@ def raced(tmp_path: Path):
     onnx.save(onnx_text.model(DICE, {}), tmp_path / "dice.onnx")
     np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
 
-    def run(reference: str, *others: str, control: bool = True) -> RaceTable:
+    def run(reference: str, *others: str, control: bool = True, restarts: bool = False) -> RaceTable:
         entries = {name: Entry(tmp_path / f"{name}.onnx") for name in (reference, *others)}
-        return run_race(entries, PLAN, reference, inputs=tmp_path / "in.npz", control=control)
+        plan = replace(PLAN, restarts=restarts)
+        return run_race(entries, plan, reference, inputs=tmp_path / "in.npz", control=control)
 
     return run
 
@@ -52,6 +53,12 @@ def test_every_entry_has_rows_against_the_reference_or_a_reason(raced) -> None:
     assert table.failure("4", CONTROL, "0") == table.failures["0"]
     assert [row.batch for row in table.control] == [1, 4]
     assert table.aa_deviation == max(abs(row.speedup - 1) for row in table.control)
+
+
+def test_memory_is_compared_where_both_ran_at_all_batch_sizes(raced) -> None:
+    """A process that does not run the larger batches needs less memory for that reason alone."""
+    ratios = {name: [row.memory_ratio for row in rows] for name, rows in raced("4", "1", restarts=True).rows.items()}
+    assert ratios == {"4": [1.0, 1.0], "1": [None]}
 
 
 def test_next_entry_is_the_reference_where_the_first_failed(raced) -> None:
