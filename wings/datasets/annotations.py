@@ -8,6 +8,19 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.problems.output_evidence import InferredProblem
 
+SPLIT_OF_WORD = {
+    "train": "train",
+    "training": "train",
+    "trainval": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "minival": "validation",
+    "test": "test",
+    "testing": "test",
+}
+"""A word in the name of a file or folder, such as `instances_val2017` -> split."""
+
 
 @dataclass(frozen=True)
 class AnnotatedObject:

@@ -1,16 +1,14 @@
 """COCO's format (Lin et al., ECCV 2014): images in folders, and their objects in one JSON file a split."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import SplitName
-from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
-
-WORDS = {"train": "train", "val": "validation", "test": "test"}
-"""In the name of a file or folder -> split."""
+from wings.datasets.annotations import SPLIT_OF_WORD, AnnotatedImage, AnnotatedObject, Annotations
 
 
 def read_coco(
@@ -70,7 +68,8 @@ def recognize_coco(path: Path, files: Sequence[Path]) -> dict[str, Any]:
 
 def _split_of(path: Path) -> str:
     """Return the split that the name of a file or folder, or of one above it, tells; else an empty text."""
-    return next((WORDS[word] for part in reversed(path.parts) for word in WORDS if word in part), "")
+    words = (word for part in reversed(path.parts) for word in re.findall("[a-z]+", part.lower()))
+    return next((SPLIT_OF_WORD[word] for word in words if word in SPLIT_OF_WORD), "")
 
 
 class _CocoFile:

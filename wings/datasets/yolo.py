@@ -8,11 +8,9 @@ from PIL import Image, UnidentifiedImageError
 
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.directory_index import index_images
-from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+from wings.datasets.annotations import SPLIT_OF_WORD, AnnotatedImage, AnnotatedObject, Annotations
 
 IMAGES, LABELS = "images", "labels"
-SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
-"""Folder, which may end in a year -> split; without `test`, `val` is the test split."""
 ORIENTATION, SIDEWAYS = 274, (5, 6, 7, 8)
 """EXIF's tag, and its values for an image that is stored turned by a quarter."""
 FORMAT = "class, center x, center y, width and height, or class and the corners of a polygon, all from 0 to 1"
@@ -31,7 +29,9 @@ def read_yolo(path: Path) -> Annotations:
     files = [file for _, _, file in index_images(path).files if IMAGES in PurePath(file).parts[:-1]]
     for file, split in splits_of(files).items():
         if split is None:
-            annotations.reject(file, "folder", str(PurePath(file).parent), ", ".join(SPLITS), "move it into a split")
+            annotations.reject(
+                file, "folder", str(PurePath(file).parent), ", ".join(SPLIT_OF_WORD), "move it into a split"
+            )
         else:
             annotations.images.append(_image(path, PurePath(file), split, names, annotations))
     if not annotations.images:
@@ -42,9 +42,14 @@ def read_yolo(path: Path) -> Annotations:
 
 
 def splits_of(files: Iterable[str]) -> dict[str, str | None]:
-    """Return the split of each file, by its folders: `""` where none is in a split, None for one outside of them."""
-    named = {file: [part.rstrip("0123456789") for part in PurePath(file).parts[:-1]] for file in files}
-    splits = {file: next((SPLITS[part] for part in parts if part in SPLITS), None) for file, parts in named.items()}
+    """Return the split of each file, by its folders: `""` where none is in a split, None for one outside of them.
+
+    Folders may end in a year. Without `test`, `val` is the test split.
+    """
+    splits: dict[str, str | None] = {}
+    for file in files:
+        words = [part.rstrip("0123456789").lower() for part in PurePath(file).parts[:-1]]
+        splits[file] = next((SPLIT_OF_WORD[word] for word in words if word in SPLIT_OF_WORD), None)
     if not any(splits.values()):
         return dict.fromkeys(splits, "")
     tested = "validation" if "test" not in splits.values() else "test"

@@ -16,6 +16,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import require_labels
 from tasks.data import data
+from wings.datasets.coco import recognize_coco
 
 WIDTH, HEIGHT, IMAGES = 80, 40, 12
 Written = Callable[..., ImageFolder]
@@ -172,6 +173,18 @@ def test_files_of_coco_are_the_splits(tmp_path: Path) -> None:
     splits = config.load().splits
     assert len(splits["test"]) == IMAGES
     assert set(splits) == {"train", "validation", "calibration", "test"}
+
+
+def test_split_of_a_coco_file_is_a_whole_word_of_its_path(tmp_path: Path) -> None:
+    folder = tmp_path / "latest"
+    for name in ("contest_objects.json", "intervals_train2017.json", "VALID.json"):
+        place = folder / Path(name).stem
+        (folder / name).write_text(json.dumps(coco_content([f"{place.name}/{n}" for n in write_images(place)])))
+    files = sorted(folder.glob("*.json"))
+    known = recognize_coco(folder, files)
+    assert known["annotations"] == {"train": Path("intervals_train2017.json"), "test": Path("VALID.json")}
+    [unsplit] = (file for file in files if file.name.startswith("contest"))
+    assert recognize_coco(folder, [unsplit])["annotations"] == Path("contest_objects.json")
 
 
 def annotation(key: str, value: object, index: int = 0) -> Change:

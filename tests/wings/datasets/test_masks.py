@@ -186,6 +186,7 @@ def write_yolo(root: Path, file: str, text: str | None = "1 0.5 0.5 0.25 0.5") -
         ("images/{split}/{name}.png", ("train", "valid")),
         ("{split}/images/{name}.png", ("train", "validation")),
         ("images/{split}/{name}.png", ("train2017", "val2017")),
+        ("{split}/images/{name}.png", ("Training", "Val")),
     ],
 )
 def test_boxes_polygons_and_images_without_objects_are_read_in_their_splits(
