@@ -106,6 +106,7 @@ def task_of(labels: Array | None) -> Task:
     """
     if labels is None:
         return "arrays"
+    labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim == 2 and labels.dtype.kind in "iu" and not np.isin(labels, (0, 1)).all():
         return "tagging"
     whole_map = labels.ndim == 3 and labels.shape[2] != BOX_COLUMNS and labels.dtype.kind == "f" and _are_whole(labels)

@@ -153,6 +153,11 @@ def test_masks_that_are_black_and_white_have_two_classes(
 
 def test_without_labels_there_is_no_problem_and_no_name() -> None:
     assert task_of(None) == "arrays"
+
+
+def test_classes_in_a_column_are_classes() -> None:
+    assert task_of(np.array([[0], [2], [1]])) == "classification"
+    assert task_of(np.array([[0.5], [2.0]])) == "regression"
     assert label_names("arrays", (), {}) == ()
 
 
