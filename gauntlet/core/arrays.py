@@ -1,6 +1,7 @@
 """Type aliases for NumPy arrays, conversion without a loss, random values of any element type, and tables."""
 
 import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ def read_arrays(path: Path) -> NamedArrays:
     """Return the arrays of an `.npz` file; raise what NumPy does where it is none, or holds objects."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
+    """Write arrays to an `.npz` file, under any names: `numpy.savez` refuses `file` and `allow_pickle`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def in_shape(array: Array, shape: Sequence[int | str | None] | None) -> Array:

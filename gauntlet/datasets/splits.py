@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays, read_arrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays, write_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
@@ -82,7 +82,7 @@ class ArraySplit:
         labels = {} if self.labels is None else {LABELS: self.labels}
         heads = {f"{HEAD}{output}": array for output, array in self.heads.items()}
         inputs = {array_name(name): array for name, array in self.inputs.items()}
-        np.savez(path, allow_pickle=False, **inputs, **labels, **heads)
+        write_arrays(path, inputs | labels | heads)
         return path
 
 

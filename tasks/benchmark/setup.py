@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gauntlet.core.arrays import write_arrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -47,6 +48,6 @@ def prepare(
     largest = max(batch_sizes)
     samples = {name: np.resize(array, (largest, *array.shape[1:])) for name, array in inference.samples.items()}
     path = workspace.folder / "inputs.npz"
-    np.savez(path, allow_pickle=False, **samples)
+    write_arrays(path, samples)
     plan = replace(config.plan(batch_sizes), limit_s=limit_s, least_rounds=least_rounds(confidence))
     return entries, path, plan

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
 
-from gauntlet.core.arrays import NamedArrays, read_arrays
+from gauntlet.core.arrays import NamedArrays, read_arrays, write_arrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
@@ -54,11 +53,11 @@ class TargetAccuracy:
             write_outputs = {"do": "write_outputs", "batch": BATCH, "path": str(results), "inputs": str(inputs)}
 
             def predict(samples: NamedArrays) -> NamedArrays:
-                np.savez(inputs, allow_pickle=False, **samples)
+                write_arrays(inputs, samples)
                 worker.request(write_outputs, timeout_s)
                 return read_arrays(results)
 
-            np.savez(inputs, allow_pickle=False, **split.take(slice(0, 1)))
+            write_arrays(inputs, split.take(slice(0, 1)))
             worker.load(model, inputs, threads, timeout_s, target.options())
             outputs = predict_split(predict, split, batch_size=SAMPLES_AT_ONCE)
             fed = {"sequence": (own or golden).sequence, "long_sequence": (own or golden).long_sequence}

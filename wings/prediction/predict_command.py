@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from PIL import Image
 from rich import box
 from rich.console import Console
@@ -22,7 +21,7 @@ from rich.table import Table
 import gauntlet
 from flows.cli.shared import Output, plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
-from gauntlet.core.arrays import NamedArrays, read_arrays
+from gauntlet.core.arrays import NamedArrays, read_arrays, write_arrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import Frozen
@@ -117,7 +116,7 @@ def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespac
     except StageError as error:
         raise ConfigError(f"{path}: {error}") from error
     if options.out:
-        np.savez(options.out, allow_pickle=False, **outputs)
+        write_arrays(options.out, outputs)
     named = ((str(number), prediction) for number, prediction in enumerate(predictor.decode(outputs)))
     if options.json:
         _print_json(named, "sample")

@@ -11,7 +11,7 @@ import onnx
 from configs.brought_data import read_arrays
 from configs.brought_model import kind_of
 from configs.frameworks import all_frameworks, framework_of
-from gauntlet.core.arrays import Array, NamedArrays, as_array
+from gauntlet.core.arrays import Array, NamedArrays, as_array, write_arrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splits import LABELS, NPZ_ERRORS, array_name, input_name, is_truth
@@ -174,7 +174,7 @@ def _stored(splits: dict[str, NamedArrays], store: Store) -> str:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{split or 'samples'}.npz" for split in splits]
         for path, arrays in zip(files, splits.values(), strict=True):
-            np.savez(path, allow_pickle=False, **arrays)
+            write_arrays(path, arrays)
         stored = store.path(store.put(*files))
         return str(stored if WHOLE in splits else stored.parent)
 
@@ -257,12 +257,19 @@ def _with_keys(
     columns = list(getattr(batch, "columns", batch if isinstance(batch, Mapping) else ()))
     if missing := [name for name in by.values() if name not in columns]:
         raise StageError(f"no column {missing[0]!r} to split by; found: {', '.join(map(str, columns)) or 'none'}")
-    keys = {key: as_array(batch[name]) for key, name in by.items()}
+    keys = {key: _split_key(batch[name], name) for key, name in by.items()}
     for name in {*by.values()} - {*names, *fitted}:
         kept = [column for column in columns if column != name]
         batch = {column: batch[column] for column in kept} if isinstance(batch, Mapping) else batch[kept]
-    written = {key: values.astype(str) if values.dtype.kind == "M" else values for key, values in keys.items()}
-    return _named(batch, names, fitted, matrix) | written
+    return _named(batch, names, fitted, matrix) | keys
+
+
+def _split_key(values: Any, name: str) -> Array:
+    """Return the numbers or texts that say how to split; raise `StageError` where one is missing."""
+    if missing := int(values.isna().sum()) if hasattr(values, "isna") else 0:
+        raise StageError(f"{missing} rows have no value in the column {name!r} to split by. Fix: leave them out")
+    array = as_array(values.astype(str) if holds_times(values) else values)
+    return array.astype(str) if array.dtype.kind == "M" else array
 
 
 def _has_parts(batch: list[Any]) -> bool:

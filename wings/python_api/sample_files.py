@@ -2,7 +2,7 @@
 
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,27 +64,41 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
     except ModuleNotFoundError as error:
         fix = "pip install pandas; the extra sklearn brings it, too"
         raise StageError(f"tables are read by pandas, which is not installed. Fix: {fix}") from error
-    if TABLES[suffix] != "read_csv":
-        return getattr(pd, TABLES[suffix])(path, **({"lines": True} if suffix == ".jsonl" else {}))
+    if TABLES[suffix] == "read_parquet":
+        return pd.read_parquet(path)
+    if TABLES[suffix] == "read_json":
+        return _with_codes(partial(pd.read_json, path, lines=suffix == ".jsonl", convert_dates=False))
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
     try:
-        first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, encoding=encoding)
-        names = ",".join(first.iloc[0])
-        separator = max(",;\t", key=names.count)
-        points = "." if separator == "," else ".,"
-        header = None if _are_values(names.split(separator), columns) else "infer"
+        texts = partial(pd.read_csv, path, header=None, dtype=str, keep_default_na=False, encoding=encoding)
+        rows = texts(sep="\x1f", nrows=2).iloc[:, 0]  # each as one text
+        separator = next((mark for mark in ";\t" if all(mark in row for row in rows)), ",")  # commas may be decimal
+        names, points = [*texts(sep=separator, nrows=1).iloc[0]], "." if separator == "," else ".,"
+        header = None if _are_values([name.replace(points[-1], ".") for name in names], columns) else "infer"
         read = partial(pd.read_csv, path, sep=separator, encoding=encoding, header=header)
-        if read(nrows=1).iloc[:, -1:].isna().all(axis=None):  # the rows may end in a separator, and the names not
-            warnings.filterwarnings("ignore", "Length of header or names", pd.errors.ParserWarning)
-            read = partial(read, index_col=False)
         tables = [read(decimal=point) for point in points]
+        if tables[0].iloc[:, -1:].isna().all(axis=None):  # the rows may end in a separator, and the names not
+            warnings.filterwarnings("ignore", "Length of header or names", pd.errors.ParserWarning)
+            tables = [read(decimal=point, index_col=False) for point in points]
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
-    if header is None and not is_number(names.split(separator)[-1]):
+    if table.index.nlevels > 1 or table.index.dtype.kind == "f" or not table.index.is_unique:  # no names of rows
+        what = f"its rows have more values than names of columns: {', '.join(names)}"
+        raise StageError(f"{what}. Fix: name all columns")
+    if header is None and not is_number(names[-1].replace(points[-1], ".")):
         table = table.rename(columns={table.columns[-1]: LABELS})
     return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
+
+
+def _with_codes(read: Callable[..., Any]) -> Any:
+    """Return a table whose texts that begin with a zero, such as "00123", stay texts."""
+    table, texts = read(), read(dtype=False)
+    for name in texts.select_dtypes(["object", "string"]).columns:
+        if texts[name].astype(str).str.match(r"0\d").any():
+            table[name] = texts[name]
+    return table
 
 
 def _are_values(names: Sequence[str], columns: Sequence[str]) -> bool:

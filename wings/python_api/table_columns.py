@@ -48,16 +48,23 @@ def _column(values: Any) -> Array:
     """
     if hasattr(values.dtype, "categories"):
         values = values.astype(values.dtype.categories.dtype)
+    if values.dtype.kind == "b" and values.hasnans:
+        values = values.astype(float)
     if values.dtype.kind != "O":
         return as_array(values)
     if any(isinstance(value, list | np.ndarray) for value in values[:1]):
         return np.stack([_nested(value) for value in values])
     numbers = [value for value in values if not (isinstance(value, str) and value.strip() in MISSING)]
-    if len(numbers) < len(values) and all(isinstance(value, int | float) or is_number(value) for value in numbers):
+    marked = len(numbers) < len(values) or not any(isinstance(value, str) for value in numbers)
+    if marked and all(isinstance(value, int | float | None) or is_number(value) for value in numbers):
         return np.array([float(value) if is_number(value) else np.nan for value in values])
     if any(isinstance(value, str) for value in values):  # an empty cell among texts
         values = values.where(values.notna(), "")
-    return as_array(values)
+    try:
+        return as_array(values)
+    except StageError as error:
+        what = "neither numbers alone nor texts alone"
+        raise StageError(f"column {values.name!r} holds {what}. Fix: write one kind, or leave it out") from error
 
 
 def holds_times(values: Any) -> bool:

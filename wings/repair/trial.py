@@ -9,6 +9,7 @@ from time import monotonic
 import numpy as np
 from pydantic import Field
 
+from gauntlet.core.arrays import write_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets.golden import first_samples
@@ -98,7 +99,7 @@ class Evaluator:
         """Race the last evaluated model against FP32, with one sample per call (or the model's fixed batch)."""
         batch, inputs = self.reference.batch, self.file.with_name("inputs.npz")
         samples = {n: np.resize(a, (batch, *a.shape[1:])) for n, a in self.reference.samples.items()}
-        np.savez(inputs, allow_pickle=False, **samples)
+        write_arrays(inputs, samples)
         plan = Plan(
             batch_sizes=(batch,),
             rounds=ROUNDS,

@@ -5,9 +5,9 @@ LoadGen's verdict, VALID or INVALID, is the gate. The rules of a submission (600
 
 import json
 
-import numpy as np
 from pydantic import Field
 
+from gauntlet.core.arrays import write_arrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
@@ -75,7 +75,7 @@ def loadgen(
     split, reference = read_split(workspace.path(test)), Golden.load(workspace.path(golden))
     inputs = workspace.folder / "inputs.npz"
     count = len(split) if any(s.mode == "accuracy" for s in config) else MAX_IN_MEMORY
-    np.savez(inputs, allow_pickle=False, **split.take(slice(0, count)))
+    write_arrays(inputs, split.take(slice(0, count)))
     results, checks, artifacts = [], [], {}
     for number, scenario in enumerate(config):
         folder = workspace.folder / f"{number}-{scenario.scenario}-{scenario.mode}"

@@ -165,6 +165,11 @@ def test_what_is_no_model_or_a_module_without_a_sample_is_one_error(store: Store
         ("x.csv", lambda path: pd.DataFrame(X).to_csv(path, index=False)),
         ("x.jsonl", lambda path: pd.DataFrame({"v": [*X.tolist()]}).to_json(path, orient="records", lines=True)),
         ("x.parquet", lambda path: pd.DataFrame({"v": [*X]}).to_parquet(path)),
+        ("x.csv", lambda path: TABLE.rename(columns="{}, mm, wide".format).to_csv(path, index=False, sep=";")),
+        ("x.tsv", lambda path: TABLE.rename(columns="{}, mm".format).to_csv(path, index=False, sep="\t")),
+        ("x.csv", lambda path: (TABLE + 0.0).to_csv(path, index=False, header=False, sep=";", decimal=",")),
+        ("x.json", lambda path: TABLE.rename(columns={"b": "start_time"}).to_json(path, orient="records")),
+        ("x.json", lambda path: TABLE.astype(str).to_json(path, orient="records")),
     ],
 )
 def test_array_or_table_is_the_only_input(
@@ -212,6 +217,65 @@ def test_texts_of_digits_among_numbers_are_refused(model: str, store: Store, tmp
     TABLE.assign(b="007").to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match="column 'b' holds texts, such as '007' in row 1"):
         samples_file(tmp_path / "x.parquet", model, store)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_column_may_have_any_name(store: Store, tmp_path: Path, kind: str) -> None:
+    graph = "m (float[n, 1] file, float[n, 1] b) => (float[n, 1] y) { y = Add(file, b) }"
+    model = onnx_text.save(tmp_path / "m.onnx", graph)
+    (tmp_path / "x.csv").write_text("file,b\n1.5,2.5\n3.5,4.5\n")
+    pd.read_csv(tmp_path / "x.csv").to_json(tmp_path / "x.json", orient="records")
+    stored = str(samples_file(tmp_path / f"x.{kind}", model, store))
+    assert read(stored) == {"file": [[1.5], [3.5]], "b": [[2.5], [4.5]]}
+    assert read(str(read_npz_split(Path(stored)).save(tmp_path, "test"))) == read(stored)
+
+
+def test_names_of_rows_are_no_values_even_where_the_first_row_lacks_its_last(
+    model: str, store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text('"a","b","c","d"\n"1",10,20,30,NA\n"2",11,21,31,41\n')
+    with np.load(str(samples_file(tmp_path / "x.csv", model, store))) as arrays:
+        np.testing.assert_equal(arrays["values"], [[10, 20, 30, np.nan], [11, 21, 31, 41]])
+
+
+@pytest.mark.parametrize("names", ["a,b,c,d", "a,b,c"])
+def test_rows_of_more_values_than_names_are_refused(model: str, store: Store, tmp_path: Path, names: str) -> None:
+    (tmp_path / "x.csv").write_text(f"{names}\n0.5,1.5,2.5,3.5,4.5\n5.5,6.5,7.5,8.5,9.5\n")
+    with pytest.raises(ConfigError, match=r"more values than names of columns: a, b, c(, d)?\. Fix: name"):
+        samples_file(tmp_path / "x.csv", model, store)
+
+
+def test_texts_of_json_that_begin_with_a_zero_stay_texts(model: str, store: Store, tmp_path: Path) -> None:
+    TABLE.assign(label=["01", "1"] * 3).to_json(tmp_path / "x.json", orient="records")
+    assert read(samples_file(tmp_path / "x.json", model, store))["labels"] == ["01", "1"] * 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_missing_flag_is_a_missing_number(model: str, store: Store, tmp_path: Path, kind: str) -> None:
+    table = TABLE.assign(b=pd.array([True, None, False, True, False, True], "boolean"))
+    write = {"csv": table.to_csv, "json": table.to_json, "parquet": table.to_parquet}[kind]
+    write(tmp_path / f"x.{kind}")
+    with np.load(str(samples_file(tmp_path / f"x.{kind}", model, store))) as arrays:
+        np.testing.assert_equal(arrays["values"][:, 1], [1, np.nan, 0, 1, 0, 1])
+
+
+def test_column_of_mixed_values_is_named(model: str, store: Store, tmp_path: Path) -> None:
+    TABLE.assign(b=[1, "x", 2, 3, 4, 5]).to_json(tmp_path / "x.json", orient="records")
+    with pytest.raises(ConfigError, match=r"column 'b' holds neither numbers alone nor texts alone\. Fix: write one"):
+        samples_file(tmp_path / "x.json", model, store)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_to_split_by_may_have_a_zone_and_are_never_missing(
+    model: str, store: Store, tmp_path: Path, zone: str | None
+) -> None:
+    times = pd.Series(pd.date_range("2026-01-01", periods=len(X), tz=zone)[::-1])
+    TABLE.assign(t=times).to_parquet(tmp_path / "x.parquet")
+    stored = read(samples_file(tmp_path / "x.parquet", model, store, time="t"))
+    assert [text[:10] for text in stored["split_times"]] == [f"2026-01-0{day}" for day in range(6, 0, -1)]
+    TABLE.assign(t=times.where(times.index != 1)).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match=r"1 rows have no value in the column 't' to split by\. Fix: leave them out"):
+        samples_file(tmp_path / "x.parquet", model, store, time="t")
 
 
 def test_missing_category_is_an_empty_text(store: Store, tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array, data_table
+from gauntlet.core.arrays import Array, data_table, write_arrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.confidence import RESOLUTION
@@ -86,7 +85,7 @@ def compare_targets(
         StageError: when the first model does not run.
     """
     inputs = folder / "inputs.npz"
-    np.savez(inputs, allow_pickle=False, **samples)
+    write_arrays(inputs, samples)
     examiner = TargetExaminer.from_models(models, inputs, plan, framework_model)
     fixed = next(iter(examiner.expected.values())).fixed_batch
     plan = dataclasses.replace(plan, batch_sizes=(fixed,)) if fixed else plan

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gauntlet.core.arrays import write_arrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Outcome
@@ -119,7 +120,7 @@ def _race(
     inference = batched_inference(open_session(paths[candidate], level="off"), {name: images})
     sizes = tuple(dict.fromkeys(inference.batch(size) for size in first.batch_sizes))
     inputs = workspace.folder / "images.npz"
-    np.savez(inputs, allow_pickle=False, **{name: np.resize(images, (max(sizes), *images.shape[1:]))})
+    write_arrays(inputs, {name: np.resize(images, (max(sizes), *images.shape[1:]))})
     entries: dict[str, Entry] = {}
     for model, path in paths.items():
         signature = Signature.read(read_graph(path)).model_dump_json()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from gauntlet.core.arrays import write_arrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
@@ -113,7 +114,7 @@ def _race(
     inference = batched_inference(open_session(paths[reference], level="off"), case.inputs)
     batch = inference.batch(batch)
     arrays = {name: np.resize(array, (batch, *array.shape[1:])) for name, array in inference.samples.items()}
-    np.savez(path, allow_pickle=False, **arrays)
+    write_arrays(path, arrays)
     plan = replace(config.plan((batch,)), early_stopping=False)
     return run_race(entries, plan, reference, inputs=path, control=False, resolution=config.resolution)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.raced_session import raced_target
-from gauntlet.core.arrays import NamedArrays, read_arrays
+from gauntlet.core.arrays import NamedArrays, read_arrays, write_arrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedChange
 from gauntlet.race.confidence import rounds_to_resolve
@@ -56,7 +56,7 @@ class ReplayedModel:
         if count < batch:
             raise ConfigError(f"{requests.source}: fewer requests than the model's fixed batch of {batch}")
         path = folder / f"{bundle.digest}.npz"
-        np.savez(path, allow_pickle=False, **arrays)
+        write_arrays(path, arrays)
         return cls(bundle, path, count, batch, environment)
 
     def entry(self) -> Entry:
