@@ -97,6 +97,8 @@ class Skl2Onnx(Exporter):
                         options=({last: options} if options else {}) | selectors,
                         target_opset={"": self.opset, "ai.onnx.ml": ML_OPSET},
                     )
+                    pairs = zip(proto.graph.input, inputs, strict=True)  # skl2onnx writes underscores for spaces
+                    rename_tensors(proto.graph, {value.name: name for value, (name, _) in pairs})
                     return _with_conversions(proto, converted, columns)
             except Exception as error:  # the converters raise many types
                 failure = error

@@ -138,20 +138,21 @@ def test_model_that_is_no_classifier_passes_both_gates_when_it_is_brought(export
     assert {o.name: o.shape[1] if len(o.shape) > 1 else None for o in model.signature.outputs} == outputs
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-def test_pipeline_over_columns_of_several_types_passes_both_gates(exported, axes: int) -> None:
+@pytest.mark.parametrize(
+    ("axes", "names"),
+    [(1, ("weight", "age", "colour")), (2, ("weight", "age", "colour")), (1, ("a, b", "a__b", "größe"))],
+)
+def test_pipeline_over_columns_of_several_types_passes_both_gates(exported, axes: int, names: tuple[str, ...]) -> None:
     import pandas as pd
 
     ages, colours = LABELS * 3 + np.arange(180) % 2, NAMES[(LABELS + np.arange(180) % 2) % 3]
-    table = {"weight": POINTS[:, 0], "age": ages, "colour": colours}
-    columns = ColumnTransformer(
-        [("numbers", StandardScaler(), ["weight", "age"]), ("texts", OneHotEncoder(), ["colour"])]
-    )
+    table = dict(zip(names, (POINTS[:, 0], ages, colours), strict=True))
+    columns = ColumnTransformer([("numbers", StandardScaler(), [*names[:2]]), ("texts", OneHotEncoder(), [*names[2:]])])
     fitted = make_pipeline(columns, LogisticRegression()).fit(pd.DataFrame(table), LABELS)
     model = exported(fitted, table if axes == 1 else {name: column[:, None] for name, column in table.items()})
     for report in model.gates():
         report.raise_if_blocked()
-    expected = [("weight", "float32"), ("age", "int64"), ("colour", "str")]
+    expected = [*zip(names, ("float32", "int64", "str"), strict=True)]
     assert [(i.name, i.dtype) for i in model.signature.inputs] == expected
     assert {spec.shape for spec in model.signature.inputs} == {("batch", 1)[:axes]}
 
