@@ -93,6 +93,7 @@ class PipelineConfig(Frozen):
     name: str = Field(
         "digits-resnet18",
         pattern=r"^[a-z0-9][a-z0-9-]*$",
+        max_length=200,
         description="name of the model: lower-case letters, digits and dashes",
     )
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")

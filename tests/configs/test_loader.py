@@ -87,6 +87,12 @@ def test_set_makes_the_part_when_the_file_leaves_it_empty(tmp_path: Path) -> Non
     assert load(written(tmp_path, "train:\n"), ("train.epochs=7",)).train.epochs == 7
 
 
+def test_name_too_long_for_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
+    assert load(written(tmp_path, {"name": "a" * 200})).name == "a" * 200
+    with pytest.raises(ConfigError, match="name.* 200 characters"):
+        load(written(tmp_path, {"name": "a" * 201}))
+
+
 def test_later_set_wins_when_two_name_the_same_key(tmp_path: Path) -> None:
     assert load(written(tmp_path, {}), ("train.epochs=7", "train.epochs=8")).train.epochs == 8
 
