@@ -146,7 +146,7 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     in_time = Check.of("optimize.untried_passes", len(untried), "==", 0, late, fix, unit="passes", severity="warning")
     checks = (
         intact.explained("; ".join(summaries), skipped),
-        accepted.explained(f"no pass is left: {reason}" if len(passes) > 1 else reason, ""),
+        accepted.explained(f"no pass is left: {reason}" if len(passes) > 1 and reason else reason, ""),
     )
     return (*checks, in_time) if untried else checks
 

@@ -89,7 +89,7 @@ def test_set_makes_the_part_when_the_file_leaves_it_empty(tmp_path: Path) -> Non
 
 def test_name_too_long_for_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
     assert load(written(tmp_path, {"name": "a" * 200})).name == "a" * 200
-    with pytest.raises(ConfigError, match="name.* 200 characters"):
+    with pytest.raises(ConfigError, match=r"name.* 200 characters"):
         load(written(tmp_path, {"name": "a" * 201}))
 
 

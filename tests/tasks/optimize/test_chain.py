@@ -124,6 +124,7 @@ def test_pass_whose_turn_comes_too_late_is_not_tried_and_named(subject, own: Own
     untried = check(report, "optimize.untried_passes")
     assert (untried.value, untried.severity) == (2, "warning")
     assert "before no_identities, ort-extended" in untried.detail
+    assert check(report, "optimize.accepted_passes").detail == ""
     assert report.timed  # so that it is not reused where there is more time
 
 
