@@ -152,7 +152,7 @@ def _read(
     """Return the samples of a path, None where only a run reads it, and a note of files that are left out."""
     path, noted = Path(source), dict[str, str]()
     named = path.suffix == ".npz" and (by or any(map(is_truth, _input_shapes(model))))
-    data = read_arrays(path) if named else read_samples(str(source), columns)
+    data = read_arrays(path) if named else read_samples(str(source), columns, _text_inputs(model))
     if path.is_dir() and has_clips(path):
         data = _clips(path, model)
         noted |= {"files": others} if (others := left_out(path)) else {}
@@ -186,13 +186,18 @@ def _require_inputs(arrays: NamedArrays, names: Inputs) -> None:
 
 def _input_shapes(model: str) -> Inputs:
     """Return the shapes of an ONNX file's inputs by name; none of another model, whose framework knows them."""
-    if kind_of(Path(model)) != "onnx":
-        return {}
+    return {value.name: tensor_shape(value) for value in _graph_inputs(model)}
+
+
+def _text_inputs(model: str) -> tuple[str, ...]:
+    return tuple(i.name for i in _graph_inputs(model) if i.type.tensor_type.elem_type == onnx.TensorProto.STRING)
+
+
+def _graph_inputs(model: str) -> list[onnx.ValueInfoProto]:
     try:
-        inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
+        return required_inputs(read_untrusted_graph(Path(model)).graph) if kind_of(Path(model)) == "onnx" else []
     except StageError as error:
         raise ConfigError(str(error)) from error
-    return {value.name: tensor_shape(value) for value in inputs}
 
 
 def _repeated_scalars(path: Path, model: str) -> NamedArrays | None:

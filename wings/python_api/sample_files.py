@@ -24,12 +24,13 @@ KINDS = (
 )
 
 
-def read_samples(name: str, columns: tuple[str, ...] = ()) -> Any:
+def read_samples(name: str, columns: tuple[str, ...] = (), texts: tuple[str, ...] = ()) -> Any:
     """Return an array, a table, or what a user's function returns; None for an `.npz` file, a folder, or nothing there.
 
     Args:
         name: a path, or `FILE.py:FUNCTION`; the function of `FILE.py` alone is `samples`.
         columns: known names of a table's columns, which may be numbers.
+        texts: columns whose values stay texts, such as "007".
 
     Raises:
         ConfigError: when the file is of another kind, or cannot be read.
@@ -45,7 +46,7 @@ def read_samples(name: str, columns: tuple[str, ...] = ()) -> Any:
     try:
         if suffix == ".py":
             return UserFunction(function=f"{path.stem}:{function}", code_folder=path.parent).load()()
-        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix, columns)
+        return np.load(path, allow_pickle=False) if suffix == ".npy" else _read_table(path, suffix, columns, texts)
     except StageError as error:
         raise ConfigError(f"--data {name}: {error}") from error
     except Exception as error:  # a damaged file, or the user's code, may raise anything
@@ -58,7 +59,7 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
-def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
+def _read_table(path: Path, suffix: str, columns: tuple[str, ...], kept: tuple[str, ...]) -> Any:
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
@@ -67,7 +68,7 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
     if TABLES[suffix] == "read_parquet":
         return pd.read_parquet(path)
     if TABLES[suffix] == "read_json":
-        return _with_codes(partial(pd.read_json, path, lines=suffix == ".jsonl", convert_dates=False))
+        return _with_codes(partial(pd.read_json, path, lines=suffix == ".jsonl", convert_dates=False), kept)
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
     try:
@@ -76,7 +77,8 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
         separator = next((mark for mark in ";\t" if all(mark in row for row in rows)), ",")  # commas may be decimal
         names, points = [*texts(sep=separator, nrows=1).iloc[0]], "." if separator == "," else ".,"
         header = None if _are_values([name.replace(points[-1], ".") for name in names], columns) else "infer"
-        read = partial(pd.read_csv, path, sep=separator, encoding=encoding, header=header)
+        plain = dict.fromkeys(kept, str)
+        read = partial(pd.read_csv, path, sep=separator, encoding=encoding, header=header, dtype=plain)
         tables = [read(decimal=point) for point in points]
         if tables[0].iloc[:, -1:].isna().all(axis=None):  # the rows may end in a separator, and the names not
             warnings.filterwarnings("ignore", "Length of header or names", pd.errors.ParserWarning)
@@ -92,11 +94,11 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...]) -> Any:
     return table.drop(columns="Unnamed: 0", errors="ignore")  # the rows' numbers, as pandas writes and reads them
 
 
-def _with_codes(read: Callable[..., Any]) -> Any:
-    """Return a table whose texts that begin with a zero, such as "00123", stay texts."""
+def _with_codes(read: Callable[..., Any], kept: tuple[str, ...]) -> Any:
+    """Return a table whose texts in `kept`, and those that begin with a zero, such as "00123", stay texts."""
     table, texts = read(), read(dtype=False)
     for name in texts.select_dtypes(["object", "string"]).columns:
-        if texts[name].astype(str).str.match(r"0\d").any():
+        if name in kept or texts[name].astype(str).str.match(r"0\d").any():
             table[name] = texts[name]
     return table
 

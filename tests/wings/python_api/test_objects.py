@@ -278,6 +278,15 @@ def test_times_to_split_by_may_have_a_zone_and_are_never_missing(
         samples_file(tmp_path / "x.parquet", model, store, time="t")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_column_of_a_text_input_is_read_as_it_is_written(store: Store, tmp_path: Path, suffix: str) -> None:
+    text = "m (string[n] a, string[n] b) => (string[n] y) { y = Identity(a) }"
+    model, columns = onnx_text.save(tmp_path / "m.onnx", text), {"a": ["12", "7"], "b": ["007", "True"]}
+    pd.DataFrame(columns).to_csv(tmp_path / "x.csv", index=False)
+    pd.DataFrame(columns).to_json(tmp_path / "x.json", orient="records")
+    assert read(samples_file(tmp_path / f"x.{suffix}", model, store)) == columns
+
+
 def test_missing_category_is_an_empty_text(store: Store, tmp_path: Path) -> None:
     model = onnx_text.save(tmp_path / "m.onnx", "m (string[n] text) => (string[n] y) { y = Identity(text) }")
     pd.DataFrame({"text": pd.Categorical(["ab", None])}).to_parquet(tmp_path / "x.parquet")
