@@ -110,7 +110,8 @@ class Repository:
         if entry.model is None:
             raise NotReady(f"model '{name}' is not loaded: {entry.reason}")
         if (canary := entry.canary) and (
-            version == canary.version or (version is None and request_id and is_in_share(request_id, entry.share))
+            version == canary.version
+            or (version is None and request_id and is_in_share(request_id, entry.share, "canary"))
         ):
             return canary
         if version is not None and version != entry.model.version:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -56,9 +57,13 @@ def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[in
     return tuple(numbers.get(label, -1) if isinstance(label, str) else label for label in labels)
 
 
-def is_in_share(request_id: str, share: float) -> bool:
-    """Return whether a request is among a share of all, by its id without the client: the same everywhere."""
-    return int.from_bytes(hashlib.blake2b(ids_of(request_id)[-1].encode(), digest_size=8).digest()) < share * 2**64
+def is_in_share(request_id: str, share: float, purpose: Literal["canary", "log"]) -> bool:
+    """Return whether a request is among a share of all, by its id without the client: the same everywhere.
+
+    The shares of two purposes are independent: a log of few requests has both a canary's and its champion's.
+    """
+    id_bytes, person = ids_of(request_id)[-1].encode(), purpose.encode()
+    return int.from_bytes(hashlib.blake2b(id_bytes, digest_size=8, person=person).digest()) < share * 2**64
 
 
 def log_files(folder: Path) -> list[tuple[int, Path]]:

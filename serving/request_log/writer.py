@@ -116,7 +116,7 @@ class RequestLog:
 
     def samples(self, request_id: str) -> bool:
         """Return whether the request with this id is logged: the same on every server with the same share."""
-        return self.config.share == 1 or is_in_share(request_id, self.config.share)
+        return self.config.share == 1 or is_in_share(request_id, self.config.share, "log")
 
     def add(
         self,

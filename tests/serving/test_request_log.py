@@ -19,7 +19,7 @@ from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.input_statistics import input_statistics
-from gauntlet.request_log.log_format import log_files
+from gauntlet.request_log.log_format import is_in_share, log_files
 from serving.errors import InvalidRequest
 from serving.observations import Metrics
 from serving.request_log import writer
@@ -210,6 +210,8 @@ def test_share_is_the_same_requests_on_every_server(tmp_path: Path) -> None:
     first, second = ([log.samples(name) for name in names] for log in logs)
     assert first == second
     assert 900 < sum(first) < 1100
+    of_canary = [logged for logged, name in zip(first, names, strict=True) if is_in_share(name, 0.25, "canary")]
+    assert 0.2 < sum(of_canary) / len(of_canary) < 0.3
     for log in logs:
         log.close()
 

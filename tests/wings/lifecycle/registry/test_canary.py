@@ -182,8 +182,8 @@ def test_server_gives_its_share_to_the_challenger_and_takes_it_back(home: Home, 
     x, labels = samples(120, seed=3)
     x[:, FIRST_FLAG] = -2 * (np.arange(len(x)) % 2)  # and wrong for every second of these
     ids = [f"r-{i}" for i in range(20_000)]
-    inside = [one for one in ids if is_in_share(one, 0.01)][: len(x)]
-    outside = [one for one in ids if not is_in_share(one, 0.01)][:20]
+    inside = [one for one in ids if is_in_share(one, 0.01, "canary")][: len(x)]
+    outside = [one for one in ids if not is_in_share(one, 0.01, "canary")][:20]
     options = ("--request-log", log, "--log-inputs", "all")
     with serving(tmp_path, "models:/digits@champion", *options) as server:
         champion = answered_by(server, inside[0], x[:1])
