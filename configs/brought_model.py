@@ -23,15 +23,7 @@ from gauntlet.core.kinds import kinds, required
 from gauntlet.core.signature import Task
 from gauntlet.datasets.splits import array_name, input_name, is_truth
 from gauntlet.datasets.splitting import GROUPS, TIMES
-from gauntlet.frameworks.trial_run import (
-    TRIED,
-    Shapes,
-    TrialRun,
-    framework_outputs,
-    model_outputs,
-    try_framework_model,
-    try_model,
-)
+from gauntlet.frameworks.trial_run import TRIED, Shapes, TrialRun, model_outputs, try_model
 from gauntlet.onnx_model.graph import class_names, read_untrusted_graph, required_inputs
 from gauntlet.onnx_model.recognition import reads_attention
 from tasks.train import TrainConfig
@@ -233,12 +225,12 @@ def _try_framework(
     try:
         loaded = config.load_model(store)
         notes["model"] = f"{loaded.framework}, {loaded.architecture}, {loaded.parameters:,} parameters"
-        trial = try_framework_model(loaded, shapes, converted(samples) if samples else None, layout)
+        trial = loaded.try_on(shapes, converted(samples) if samples else None, layout)
     except (ConfigError, StageError) as error:
         text = str(error) if str(error).startswith(str(model)) else f"{model}: {error}"
         fix = "" if "Fix:" in text else ". Fix: give samples that it takes, with --data FILE.npz"
         raise ConfigError(f"{text}{fix}") from error
-    return BroughtModel(trial, lambda samples: framework_outputs(loaded, trial.inputs, converted(samples)))
+    return BroughtModel(trial, lambda samples: loaded.outputs(trial.inputs, converted(samples)))
 
 
 def _described(trial: TrialRun) -> dict[str, str]:

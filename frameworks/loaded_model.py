@@ -1,24 +1,35 @@
-"""What the pretrained models share that are called as `gauntlet.frameworks.session` describes."""
+"""What the pretrained models share that are called as `frameworks.session` describes."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from frameworks.input_sizes import with_open_axes
+from frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.core.arrays import NamedArrays, dtype_name
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
+from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.other_lengths import cut_samples
 from tasks.train.states import with_primary_and_states
 
 BATCH = 64
+
+
+class BroughtFile(Brought):
+    """A kind of `train` whose model is one file."""
+
+    model: Path
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (self.model,)
 
 
 def report_loaded(

@@ -4,7 +4,7 @@ import numpy as np
 
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
-from gauntlet.frameworks.session import ExpectedImages
+from gauntlet.frameworks.trial_run import ExpectedImages
 
 TOLERANCE = 0.02
 """Between two means or deviations, of pixels from 0 to 1: some publish them rounded, some divide by 127.5 or 128."""

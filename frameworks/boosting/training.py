@@ -9,6 +9,8 @@ from pydantic import Field
 
 from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, LightGbm, XgBoost, load
 from frameworks.input_sizes import outputs_of
+from frameworks.loaded_model import BroughtFile
+from frameworks.session import LoadedModel
 from frameworks.training_data import read_vectors, require_all_classes, require_vectors, single_input
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
@@ -20,10 +22,9 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits, require_labels
 from gauntlet.datasets.splitting import GROUPS
-from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_labelled, splits_to_score
 from gauntlet.runtime.resources import usable_threads
-from tasks.train.base import BroughtFile, Training
+from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, report_model
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]

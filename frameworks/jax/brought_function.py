@@ -7,6 +7,7 @@ from pydantic import Field
 
 from frameworks.jax import function as jax_function
 from frameworks.loaded_model import report_loaded
+from frameworks.session import LoadedModel
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
@@ -15,7 +16,6 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.user_code import FunctionName, UserCode, code_files
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import LoadedModel
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts
 from tasks.train.states import StatePairs

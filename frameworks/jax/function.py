@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from frameworks.arguments import Arguments
 from frameworks.jax.network import use_cpu
+from frameworks.session import LoadedModel
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays, read_arrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import TensorSpec
 from gauntlet.core.user_code import UserCode
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import LoadedModel
 
 SUFFIX = ".jax"
 """Of a function saved by this project: an `.npz` file of its parameters, and `JaxFunction` as JSON."""

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from frameworks.jax import function as jax_function
 from frameworks.jax import network as flax_network
+from frameworks.session import distinct_outputs
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
-from gauntlet.frameworks.session import distinct_outputs
 from tasks.export.base import Exporter
 
 

@@ -10,6 +10,8 @@ from pydantic import Field
 from frameworks.input_sizes import outputs_of
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model, nhwc
+from frameworks.loaded_model import BroughtFile
+from frameworks.session import LoadedModel
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
@@ -18,9 +20,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
-from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.other_lengths import Lengths, OtherLengths, cut_samples
 from tasks.train.states import StatePairs, with_primary_and_states

@@ -24,8 +24,8 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import ExpectedImages
 from gauntlet.frameworks.training import require_labelled
+from gauntlet.frameworks.trial_run import ExpectedImages
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.base import Training
 from tasks.train.facts import InitialWeights, TrainFacts, report_model

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from frameworks.keras.architectures import known_names
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.datasets.normalized_images import IMAGENET
-from gauntlet.frameworks.session import ExpectedImages
+from gauntlet.frameworks.trial_run import ExpectedImages
 
 SCALING = ("Rescaling", "Normalization", "TrueDivide", "Divide", "Multiply", "Subtract")
 LEGACY_SCALING = ("tf.math.truediv", "tf.math.multiply", "tf.math.subtract")

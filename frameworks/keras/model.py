@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from frameworks.arguments import Arguments
 from frameworks.keras.expected_images import expected_images
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.session import LoadedModel
 from gauntlet.core.arrays import NamedArrays, require_range
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import ExpectedImages, LoadedModel
+from gauntlet.frameworks.trial_run import ExpectedImages
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 ACCEPTED_KINDS = {"float": "fiub", "int": "iu", "uint": "iu", "bool": "b"}

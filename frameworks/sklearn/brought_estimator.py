@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from frameworks.loaded_model import BroughtFile
+from frameworks.session import LoadedModel
 from frameworks.sklearn import estimator as sklearn_estimator
 from frameworks.sklearn.classifier_training import PACKAGES, report_estimator
 from gauntlet.core.artifact import Store
@@ -15,10 +17,8 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import splits_to_score
 from gauntlet.onnx_model.recognition import Operators
-from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts
 
 

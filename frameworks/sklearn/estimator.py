@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from frameworks.arguments import Arguments
+from frameworks.session import LoadedModel
 from frameworks.sklearn.labels import Threshold, label_count, last_step, probability_of_each, takes_columns
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import TensorSpec
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import LoadedModel
 
 LABEL = "label"
 ADDRESS = re.compile(r'("__id__": |"file": ")(\d+)')

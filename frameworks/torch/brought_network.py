@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
+from frameworks.arguments import Arguments
 from frameworks.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
+from frameworks.session import distinct_outputs
 from frameworks.torch import network as torch_network
 from frameworks.torch.fine_tune import FineTune, Tuned, fine_tune
 from frameworks.torch.module_outputs import record_module_outputs
@@ -22,8 +24,6 @@ from gauntlet.core.user_code import FunctionName, UserCode, code_files
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import distinct_outputs
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.base import Training
 from tasks.train.facts import InitialWeights, TrainFacts, report_model

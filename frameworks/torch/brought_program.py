@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from frameworks.loaded_model import report_loaded
+from frameworks.arguments import Arguments
+from frameworks.loaded_model import BroughtFile, report_loaded
+from frameworks.session import LoadedModel
 from frameworks.torch import program
 from frameworks.torch.program import EXPORTED, SCRIPTED
 from gauntlet.core.artifact import Store
@@ -18,10 +20,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.framework import Sample, TakeSample
-from gauntlet.frameworks.session import LoadedModel
-from tasks.train.base import BroughtFile
 from tasks.train.facts import TrainFacts
 from tasks.train.other_lengths import Lengths
 from tasks.train.states import StatePairs

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from frameworks.arguments import Arguments
+from frameworks.session import LoadedModel
 from frameworks.torch.network import named_outputs, require_whole
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import TensorSpec
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import LoadedModel
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,7 @@
 """Run a brought model on random samples, to learn how it takes batches and what it returns."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.ragged import is_ragged
-from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
+from gauntlet.core.signature import (
+    ChannelOrder,
+    Preprocessing,
+    Resize,
+    Signature,
+    Task,
+    TensorSpec,
+    signature_from_graph,
+)
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
-from gauntlet.frameworks.session import ExpectedImages, FrameworkSession, LoadedModel
 from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
 from gauntlet.onnx_model.model_file import is_large_file, require_local_data
 from gauntlet.runtime.batched_inference import batched_inference
@@ -30,6 +38,17 @@ TRIED = 4
 """Samples that are run, once one by one and once together."""
 CLOSE = 1e-3
 """Outputs for a sample alone and in a batch differ by less, relative to the largest value, where the batch is one."""
+
+
+@dataclass(frozen=True)
+class ExpectedImages:
+    """How images become inputs, `(pixel / 255 - mean) / std`, by channel, as far as a framework knows it, and why."""
+
+    why: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    channel_order: ChannelOrder = "RGB"
+    resize: Resize = "stretch"
 
 
 class TrialRun(Frozen):
@@ -102,59 +121,12 @@ def _try(model: Path, shapes: dict[str, tuple[int, ...]], texts: NamedArrays | N
         known |= {"layout": own.layout, "preprocessing": own.preprocessing, "own": own}
     session = open_session(model, level="basic" if is_large_file(model) else "all")
     try:
-        return _try_session(session, declared, shapes, texts).replace(**known)
+        return try_session(session, declared, shapes, texts).replace(**known)
     except StageError as error:
         raise StageError(f"{model}: {error}") from error
 
 
-def try_framework_model(
-    model: LoadedModel, shapes: Shapes, samples: NamedArrays | None, layout: str = "none"
-) -> TrialRun:
-    """Run a framework's model in this process, on the first of the user's samples, or else on random ones.
-
-    `samples` are those of each input, shape (n, ...); without them, `shapes` are those that the model leaves open.
-
-    Raises:
-        ConfigError: when the shape of an input is not known, or is not the model's.
-        StageError: when the model fails on the samples.
-    """
-    first = None
-    if samples is not None:
-        inputs = model.inputs_of(samples)
-        shapes = {spec.name: samples[spec.name].shape[1:] for spec in inputs}
-        first = {name: array[:TRIED] for name, array in samples.items()}
-    else:
-        inputs = model.inputs_for(model.declared or _given_by_shape(model, shapes))
-    declared = Signature(task="arrays", inputs=inputs, outputs=(), layout="none")
-    trial = _try_session(FrameworkSession(inputs, model.call), declared, shapes, first)
-    return trial.replace(layout=layout, class_count=model.class_count, task=model.task, images=model.images)
-
-
-def framework_outputs(model: LoadedModel, inputs: tuple[TensorSpec, ...], samples: NamedArrays) -> NamedArrays:
-    """Return a framework's model's outputs for samples of its inputs; raise StageError when it fails on them."""
-    session = FrameworkSession(inputs, model.call)
-    session.observe(samples)
-    return batched_inference(session, samples).run(TRIED)
-
-
-def _given_by_shape(model: LoadedModel, shapes: Shapes) -> tuple[TensorSpec, ...]:
-    """Return inputs of the given shapes; raise `ConfigError` where one has none, or there is no such input."""
-    names = model.arguments.required or tuple(shapes)
-    missing = [name for name in names if name not in shapes]
-    if missing or not names:
-        name = missing[0] if missing else "INPUT"
-        raise ConfigError(
-            f"the model does not say the shape of its input {name!r}. Fix: give the shape of one sample, for example "
-            f"--shape {name}=3x224x224, or samples with --data FILE.npz"
-        )
-    known = (*names, *model.arguments.optional)
-    unknown = [name for name in shapes if name not in known]
-    if unknown:
-        raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(known)}")
-    return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shape)) for name, shape in shapes.items())
-
-
-def _try_session(session: Any, declared: Signature, shapes: Shapes, first: NamedArrays | None = None) -> TrialRun:
+def try_session(session: Any, declared: Signature, shapes: Shapes, first: NamedArrays | None = None) -> TrialRun:
     """Run a session on a few samples, as a batch and one by one; `first` are the user's, and else they are random."""
     whole = are_whole_inputs(declared, shapes)
     axes = axis_lengths(declared, shapes, whole=whole)
@@ -195,8 +167,8 @@ def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> Stat
 
 def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     """Return the outputs for some samples; `StageError` where a sample's depend on those beside it."""
-    if isinstance(session, FrameworkSession):
-        session.observe(samples)
+    if observe := getattr(session, "observe", None):  # no framework declares its outputs
+        observe(samples)
     single = batched_inference(session, samples)
     alone, together, again = single.run(1), single.run(TRIED), single.run(TRIED)
     for name, array in alone.items():

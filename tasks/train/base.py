@@ -12,7 +12,6 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import LoopConfig
 from gauntlet.onnx_model.recognition import Operators
 from tasks.train.facts import TrainFacts
@@ -75,15 +74,8 @@ class Brought(Training):
         return samples
 
     @abstractmethod
-    def load_model(self, store: Store) -> LoadedModel:
-        """Return the model; raise StageError if it cannot be read, or is neither trusted nor in the store."""
+    def load_model(self, store: Store) -> Any:
+        """Return the model, a `frameworks.session.LoadedModel`.
 
-
-class BroughtFile(Brought):
-    """A kind whose model is one file."""
-
-    model: Path
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return (self.model,)
+        Raise StageError if it cannot be read, or is neither trusted nor in the store.
+        """

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from frameworks.arguments import Arguments
 from frameworks.jax.function import load_function
+from frameworks.session import LoadedModel
 from frameworks.sklearn.brought_estimator import SklearnModel
 from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
@@ -19,8 +21,6 @@ from gauntlet.core.user_code import UserCode
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import LoadedModel
 
 NETWORK = """
 import torch

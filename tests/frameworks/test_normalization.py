@@ -46,7 +46,7 @@ def test_weights_of_keras_expect_what_its_layers_or_functions_do(name: str, way:
 
 def test_nothing_is_said_of_gray_images_or_unknown_weights() -> None:
     gray = Preprocessing(height=9, width=9, scale=1 / 255, mean=(0.5,), std=(0.5,))
-    from gauntlet.frameworks.session import ExpectedImages
+    from gauntlet.frameworks.trial_run import ExpectedImages
 
     assert normalization_checks(gray, ExpectedImages("so", *(tuple(np.full(3, 0.5)),) * 2)) == ()
     assert normalization_checks(gray, None) == ()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from frameworks.session import LoadedModel
 from frameworks.torch.brought_program import ExportedProgram, ScriptedModule
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
@@ -18,8 +19,6 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.frameworks.session import LoadedModel
-from gauntlet.frameworks.trial_run import try_framework_model
 
 A, B = np.random.default_rng(0).standard_normal((2, 40, 8)).astype(np.float32)
 BATCH = torch.export.Dim("batch", max=16)
@@ -117,7 +116,7 @@ def test_program_in_training_mode_is_refused_with_the_way_out(exported: Callable
             return nn.functional.batch_norm(a, None, None, training=True) @ self.layer.weight.T
 
     with pytest.raises(StageError, match=r"depends on the other samples of its batch\. Fix: .*eval\(\)"):
-        try_framework_model(exported(Training(), (TWO,), {"a": OPEN}), {}, {"a": A})
+        exported(Training(), (TWO,), {"a": OPEN}).try_on({}, {"a": A})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])

@@ -2,30 +2,22 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from frameworks.arguments import Arguments
 from gauntlet.core.arrays import Array, NamedArrays, dtype_name
-from gauntlet.core.errors import StageError, one_line
-from gauntlet.core.signature import ChannelOrder, Resize, Task, TensorSpec
-from gauntlet.frameworks.arguments import Arguments
+from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.engines.base import TensorInfo, type_name
 
+if TYPE_CHECKING:  # it imports ONNX Runtime, which a worker does not need
+    from gauntlet.frameworks.trial_run import ExpectedImages, Shapes, TrialRun
+
 Call = Callable[[NamedArrays], NamedArrays]
 """One batch in the order of the model's inputs -> the outputs by name."""
-
-
-@dataclass(frozen=True)
-class ExpectedImages:
-    """How images become inputs, `(pixel / 255 - mean) / std`, by channel, as far as a framework knows it, and why."""
-
-    why: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    channel_order: ChannelOrder = "RGB"
-    resize: Resize = "stretch"
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class LoadedModel:
     module: Any = None
     class_count: int | None = None
     task: Task | None = None
-    images: ExpectedImages | None = None
+    images: "ExpectedImages | None" = None
     narrowed: Mapping[str, str] = field(default_factory=lambda: {"float64": "float32"})
 
     def inputs_of(self, samples: NamedArrays) -> tuple[TensorSpec, ...]:
@@ -69,6 +61,52 @@ class LoadedModel:
         if self.declared and self.arguments.required:
             return tuple(own.replace(name=spec.name) for own, spec in zip(self.declared, ordered, strict=True))
         return tuple(spec.replace(dtype=self.narrowed.get(spec.dtype, spec.dtype)) for spec in ordered)
+
+    def try_on(self, shapes: "Shapes", samples: NamedArrays | None, layout: str = "none") -> "TrialRun":
+        """Run the model in this process, on the first of the user's samples, or else on random ones.
+
+        `samples` are those of each input, shape (n, ...); without them, `shapes` are those that the model leaves open.
+
+        Raises:
+            ConfigError: when the shape of an input is not known, or is not the model's.
+            StageError: when the model fails on the samples.
+        """
+        from gauntlet.frameworks.trial_run import TRIED, try_session
+
+        first = None
+        if samples is not None:
+            inputs = self.inputs_of(samples)
+            shapes = {spec.name: samples[spec.name].shape[1:] for spec in inputs}
+            first = {name: array[:TRIED] for name, array in samples.items()}
+        else:
+            inputs = self.inputs_for(self.declared or self._given_by_shape(shapes))
+        declared = Signature(task="arrays", inputs=inputs, outputs=(), layout="none")
+        trial = try_session(FrameworkSession(inputs, self.call), declared, shapes, first)
+        return trial.replace(layout=layout, class_count=self.class_count, task=self.task, images=self.images)
+
+    def outputs(self, inputs: tuple[TensorSpec, ...], samples: NamedArrays) -> NamedArrays:
+        """Return the outputs for samples of its inputs; raise StageError when it fails on them."""
+        from gauntlet.frameworks.trial_run import TRIED
+
+        session = FrameworkSession(inputs, self.call)
+        session.observe(samples)
+        return batched_inference(session, samples).run(TRIED)
+
+    def _given_by_shape(self, shapes: "Shapes") -> tuple[TensorSpec, ...]:
+        """Return inputs of the given shapes; raise `ConfigError` where one has none, or there is no such input."""
+        names = self.arguments.required or tuple(shapes)
+        missing = [name for name in names if name not in shapes]
+        if missing or not names:
+            name = missing[0] if missing else "INPUT"
+            raise ConfigError(
+                f"the model does not say the shape of its input {name!r}. Fix: give the shape of one sample, for "
+                f"example --shape {name}=3x224x224, or samples with --data FILE.npz"
+            )
+        known = (*names, *self.arguments.optional)
+        unknown = [name for name in shapes if name not in known]
+        if unknown:
+            raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(known)}")
+        return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shape)) for name, shape in shapes.items())
 
 
 def distinct_outputs(outputs: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:
