@@ -31,7 +31,9 @@ def prepare_for_quantization(model: Path, target: Path) -> list[Path]:
         mend_graph(proto)
         proto = _with_shapes(proto, Path(folder), large=is_large_file(model))
         _store_types_of_runtime(proto, Path(folder))
-    fuse_patterns(proto)
+    if opset_versions(proto).get("ai.onnx", 0) >= HARD_SWISH_OPSET:
+        _fuse_hard_swish(proto.graph)
+    _fuse_global_average_pool(proto.graph)
     name_nodes(proto.graph)
     return write_model(proto, target)
 
@@ -82,13 +84,6 @@ def _store_types_of_runtime(proto: onnx.ModelProto, folder: Path) -> None:
 HARD_SWISH_OPSET = 14
 """The first opset with HardSwish."""
 REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-
-
-def fuse_patterns(model: onnx.ModelProto) -> None:
-    """Fuse the parts of HardSwish and of GlobalAveragePool, in place. The model's shapes must be inferred."""
-    if opset_versions(model).get("ai.onnx", 0) >= HARD_SWISH_OPSET:
-        _fuse_hard_swish(model.graph)
-    _fuse_global_average_pool(model.graph)
 
 
 def _fuse_hard_swish(graph: onnx.GraphProto) -> None:

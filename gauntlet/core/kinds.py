@@ -4,7 +4,6 @@ An entry point of the group `gauntlet.kinds` is named `PART.NAME`, for example `
 project are found in the same way as packages of other people.
 """
 
-import importlib.util
 import sys
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -113,7 +112,7 @@ def require_own_packages() -> None:
         ConfigError: with the file that would be imported.
     """
     for name in NAMES:
-        spec, own = importlib.util.find_spec(name), FOLDER / name / "__init__.py"
+        spec, own = find_spec(name), FOLDER / name / "__init__.py"
         if own.is_file() and spec is not None and spec.origin and not own.samefile(spec.origin):
             raise ConfigError(
                 f"{spec.origin}: Python imports it in place of onnx-gauntlet's package {name!r}. "

@@ -1,33 +1,29 @@
 """Images that stay in the user's folder: a list of files, each decoded when it is needed."""
 
-import base64
 import hashlib
-import json
 import os
 import warnings
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import steps_log
 from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.near_duplicates import Fingerprint, fingerprint
-from gauntlet.datasets.splits import SkippedFile
-from gauntlet.datasets.truth import padded_boxes
+from gauntlet.datasets.splits import NPZ_ERRORS, SkippedFile
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
 
-SUFFIX = ".files.json"
+SUFFIX = ".files.npz"
 THREADS = min(4, os.cpu_count() or 1)
 
 Item = TypeVar("Item")
@@ -69,51 +65,23 @@ class ImageFileSplit:
         return preprocess(decode_image(content, len(how.mean)), how, self.transform.layout)
 
     def save(self, folder: Path, name: str) -> Path:
-        """Write the list of files; the images stay in place."""
-        path = folder / f"{name}{SUFFIX}"
-        content = {
-            "root": str(self.root),
-            "recipe": self.transform.model_dump(mode="json"),
-            "files": self.files,
-            **_listed(self.labels),
-            "sha256": [digest.hex() for digest in self.digests],
-        }
-        path.write_text(json.dumps(content, indent=0), encoding="utf-8")
+        """Write one `.npz` file with the names of the files, and the labels; the images stay in place."""
+        path, labels = folder / f"{name}{SUFFIX}", {} if self.labels is None else {"labels": self.labels}
+        files, digests = np.array(self.files, np.str_), np.frombuffer(b"".join(self.digests), np.uint8).reshape(-1, 32)
+        about = {"root": str(self.root), "recipe": self.transform.model_dump_json()}
+        np.savez_compressed(path, allow_pickle=False, **about, files=files, sha256=digests, **labels)
         return path
 
     @classmethod
     def load(cls, path: Path) -> "ImageFileSplit":
         """Read what `save` wrote; raise StageError if the file is damaged."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
-                Path(content["root"]),
-                tuple(content["files"]),
-                _labels(content),
-                tuple(map(bytes.fromhex, content["sha256"])),
-                ImageTransform.model_validate(content["recipe"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            arrays = read_arrays(path)
+            files, digests = tuple(arrays["files"].tolist()), tuple(row.tobytes() for row in arrays["sha256"])
+            transform = ImageTransform.model_validate_json(str(arrays["recipe"]))
+            return cls(Path(str(arrays["root"])), files, arrays.get("labels"), digests, transform)
+        except NPZ_ERRORS as error:  # pydantic's ValidationError is a ValueError
             raise StageError(f"{path}: not an image list of the data stage ({error})") from error
-
-
-def _listed(labels: Array | None) -> dict[str, Any]:
-    """Return labels as JSON values: classes, masks as compressed bytes, or each image's objects without the padding."""
-    if labels is None or labels.ndim == 1:
-        return {"labels": None if labels is None else labels.tolist()}
-    if labels.dtype == np.uint8:
-        packed = base64.b64encode(zlib.compress(labels.tobytes(), 1)).decode()
-        return {"labels": None, "masks": packed, "size": labels.shape[1:]}
-    return {"labels": None, "boxes": [rows[rows[:, 4] >= 0].tolist() for rows in labels]}
-
-
-def _labels(content: Mapping[str, Any]) -> Array | None:
-    if "boxes" in content:
-        return padded_boxes([np.array(rows, np.float32).reshape(-1, 6) for rows in content["boxes"]])
-    if "masks" in content:
-        levels = zlib.decompress(base64.b64decode(content["masks"]))
-        return np.frombuffer(levels, np.uint8).reshape(-1, *content["size"])
-    return None if content["labels"] is None else np.array(content["labels"], np.int64)
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

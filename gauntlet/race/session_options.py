@@ -88,14 +88,11 @@ def best_session(
     first, *others = running
     pairs = [(row(entry, first, batch, resolution=resolution), entry) for entry in others]
     if objective == "memory":
-        proven = {against.memory_ratio or 0.0: entry for against, entry in pairs if _is_smaller(against, resolution)}
+        least = 1 + resolution
+        less = [(r, e) for r, e in pairs if r.memory_ratio_low and r.memory_ratio_low > least and r.verdict != "slower"]
+        proven = {against.memory_ratio or 0.0: entry for against, entry in less}
     else:
         faster = [(against.speedup, entry) for against, entry in pairs if against.verdict == "faster"]
         own = rows.get(first.name)
         proven = {gain: e for gain, e in faster if own is None or not rows[e.name].may_equal(own)}
     return proven[max(proven)] if proven else first
-
-
-def _is_smaller(row: BenchmarkRow, resolution: float) -> bool:
-    low = row.memory_ratio_low
-    return low is not None and low > 1 + resolution and row.verdict != "slower"

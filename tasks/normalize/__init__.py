@@ -52,12 +52,13 @@ def normalize(
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
     source = read_graph(path)
     noise = _batch_noise(path, source, reference, limits := limits or Tolerances())
+    axes = {value.name: len(tensor_shape(value) or ()) for value in required_inputs(source.graph)}
     setting = Setting(
         config=config,
         signature=Signature.find(source) or signature_from_graph(source),
         max_opset=max_opset or supported_opset(),
         max_ir_version=max_ir_version or supported_ir_version(),
-        one_sample_per_call=_has_whole_inputs(source, reference),
+        one_sample_per_call=any(n in axes and array.ndim > axes[n] for n, array in reference.real.inputs.items()),
     )
     planned = apply_steps(without_weights(source, INLINE_BYTES), setting, STEPS)
     if not planned.changed:  # usual for exports: nothing is written, and no session opened
@@ -90,12 +91,6 @@ def _batch_noise(path: Path, source: onnx.ModelProto, golden: Golden, limits: To
         return batch_noise(limits, open_session(path), golden.cases, Signature.find(source))
     except StageError:  # the gates `structure` and `numerics` say the same of it
         return None
-
-
-def _has_whole_inputs(source: onnx.ModelProto, golden: Golden) -> bool:
-    """Return whether each sample is a whole input: an array of them has one axis more than the input."""
-    axes = {value.name: len(tensor_shape(value) or ()) for value in required_inputs(source.graph)}
-    return any(array.ndim > axes.get(name, array.ndim) for name, array in golden.real.inputs.items())
 
 
 def _same_graph(source: onnx.ModelProto, before: Path, proto: onnx.ModelProto, after: Path) -> bool:

@@ -172,9 +172,7 @@ class PassVerifier:
         return facts.replace(outcome="accepted")
 
 
-@lru_cache(maxsize=2)  # the result of an accepted pass is the input of the next one
-def _optimized_fingerprint(model: Path) -> str:
-    return optimized_graph_fingerprint(model)
+_optimized_fingerprint = lru_cache(maxsize=2)(optimized_graph_fingerprint)  # a pass' result is the next one's input
 
 
 def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) -> str:
