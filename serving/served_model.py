@@ -16,7 +16,6 @@ from gauntlet.core.errors import ConfigError, PipelineError, StageError, install
 from gauntlet.core.kinds import required
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import samples_in_turns
-from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS
 from gauntlet.runtime.batched_inference import tensor_output_names
 from gauntlet.runtime.timing import time_calls
@@ -146,8 +145,8 @@ def _embedding(predictor: Predictor, samples: NamedArrays, batches: set[int]) ->
         embedding = required("reference", "embedding", "request log: embeddings")(predictor.bundle)
         if isinstance(embedding, str):
             return predictor, embedding
-        return predictor.with_embedding(embedding, samples, batches), ""
-    except (ConfigError, NoEmbedding) as error:
+        return embedding.added_to(predictor, samples, batches), ""
+    except (ConfigError, StageError) as error:
         return predictor, str(error)
 
 

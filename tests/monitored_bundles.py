@@ -11,13 +11,12 @@ from served_bundles import SIZE, brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle, seal
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput
 from gauntlet.onnx_model.model_file import read_graph
-from gauntlet.request_log.log_format import REFERENCE
+from gauntlet.request_log.log_format import EMBEDDING, REFERENCE
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import open_session
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, open_embedding_session
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.library.monitoring.reference import UNKNOWN, MonitoringReference

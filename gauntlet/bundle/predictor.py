@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,13 +17,10 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image, pixels_of_image
 from gauntlet.images.preprocessing import fitting_inputs, preprocess
-from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction import Prediction
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.embedding_session import open_embedding_session
-from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
 
 Image = bytes | str | Path | PIL.Image.Image | Any
@@ -63,10 +59,8 @@ class Predictor:
         overrides = dict(self.contract.session or {})
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
-        self._threads, self._overrides = threads, overrides
-        self.session, self.not_as_raced = open_raced(
-            self.contract, bundle.model, provider=provider, threads=threads, overrides=overrides
-        )
+        self.settings: dict[str, Any] = {"threads": threads, "overrides": overrides}  # of its session
+        self.session, self.not_as_raced = open_raced(self.contract, bundle.model, provider=provider, **self.settings)
 
     def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
@@ -140,20 +134,6 @@ class Predictor:
         if how is None or not sizes:
             return list(predictions)
         return [prediction.on_image(*size, how) for prediction, size in zip(predictions, sizes, strict=True)]
-
-    def with_embedding(self, output: EmbeddingOutput, samples: NamedArrays, batches: Iterable[int]) -> "Predictor":
-        """Return a predictor whose `run` also returns the embedding; on the samples, other outputs keep every bit.
-
-        Raises:
-            NoEmbedding: when they do not, or when the runtime cannot compute it.
-        """
-        if isinstance(self.session, Engine):
-            raise NoEmbedding(f"{self.contract.target} gives none")
-        other = copy(self)
-        other.session = open_embedding_session(
-            self.bundle.model, output, self.session, samples, batches, threads=self._threads, overrides=self._overrides
-        )
-        return other
 
     def inputs_of(self, images: Sequence[Image]) -> NamedArrays:
         """Return the model's input for images, shape (n, ...); `ConfigError` for a model that takes no images."""

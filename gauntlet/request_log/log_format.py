@@ -35,6 +35,8 @@ Requests that are malformed, canceled or refused under load say nothing about th
 """
 STATISTICS, EMBEDDED = "statistics", "embedding"
 """What the column `statistics` has, as far as the log keeps it."""
+EMBEDDING = "gauntlet_embedding"
+"""Name of the model's further output that is logged as `EMBEDDED`, shape (n, k)."""
 PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
 REFERENCE = "monitoring.npz"

@@ -15,8 +15,7 @@ from starlette.types import Receive, Scope, Send
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.ragged import joined
-from gauntlet.onnx_model.embedding_output import EMBEDDING
-from gauntlet.request_log.log_format import FAILURES, logged_id
+from gauntlet.request_log.log_format import EMBEDDING, FAILURES, logged_id
 from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES, refusal_response

@@ -12,8 +12,8 @@ from server_process import json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.onnx_model.embedding_output import EMBEDDING
 from gauntlet.request_log.input_statistics import input_statistics
+from gauntlet.request_log.log_format import EMBEDDING
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 pytestmark = pytest.mark.slow

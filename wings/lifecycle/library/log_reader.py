@@ -38,7 +38,7 @@ class LoggedRequest:
     statistics: Array | None
     """`gauntlet.request_log.input_statistics`, where the log keeps these, shape (n, k)."""
     embedding: Array | None = None
-    """`gauntlet.onnx_model.embedding_output`, where the log keeps it, shape (n, k)."""
+    """`wings.lifecycle.library.monitoring.embedding_output`, where the log keeps it, shape (n, k)."""
 
 
 @dataclass(frozen=True)

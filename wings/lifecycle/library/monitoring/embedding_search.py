@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import onnx
 
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
 from gauntlet.onnx_model.graph import Shape, inferred_shapes, node_label
+from gauntlet.request_log.log_format import EMBEDDING
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding
 
 CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "FusedConv", "QLinearConv")
 GEMMS = ("FusedGemm", "Gemm", "QGemm")

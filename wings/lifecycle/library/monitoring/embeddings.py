@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
-from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding
 
 DISTANCE = "embedding distance"
 """Name of the feature."""

@@ -15,13 +15,12 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS, Split
 from gauntlet.datasets.truth import class_indices
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.request_log.input_statistics import input_statistics
-from gauntlet.request_log.log_format import REFERENCE
+from gauntlet.request_log.log_format import EMBEDDING, REFERENCE
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.engines.base import Engine
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding, open_embedding_session
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 from wings.lifecycle.library.monitoring.embeddings import DISTANCE, EmbeddingReference
 from wings.lifecycle.library.monitoring.features import PREDICTED, feature_names, output_features

@@ -12,9 +12,10 @@ from monitored_bundles import images, log_requests, monitored_bundle
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import Array
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, with_embedding
+from gauntlet.request_log.log_format import EMBEDDING
 from gauntlet.runtime.session import open_session
 from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, with_embedding
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
 from wings.lifecycle.library.monitoring.monitor import monitor

@@ -9,9 +9,10 @@ import onnx_text
 import pytest
 
 from gauntlet.core.arrays import Array
-from gauntlet.onnx_model.embedding_output import EMBEDDING, VALUES, NoEmbedding, projection, with_embedding
+from gauntlet.request_log.log_format import EMBEDDING
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subgraph import intermediate_values
+from wings.lifecycle.library.monitoring.embedding_output import VALUES, NoEmbedding, projection, with_embedding
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 
 CONVOLUTION = """maps (float[n,3,8,8] x) => (float[n,5,8,8] y) <float[64,3,3,3] a, float[5,64,1,1] b> {

@@ -9,10 +9,10 @@ import pytest
 from calibration_feeds import Feeds
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
+from gauntlet.request_log.log_format import EMBEDDING
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import open_session
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding, open_embedding_session
 from wings.lifecycle.library.monitoring.embedding_search import find_embedding
 
 NETWORK = """network (float[n,3,16,16] x) => (float[n,10] y)

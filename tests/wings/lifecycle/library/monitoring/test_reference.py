@@ -14,8 +14,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.ragged import joined_samples
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.request_log.log_format import REFERENCE
+from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding
 from wings.lifecycle.library.monitoring.embeddings import MIN_SAMPLES, EmbeddingReference
 from wings.lifecycle.library.monitoring.features import are_broken, output_features
 from wings.lifecycle.library.monitoring.reference import MonitoringReference

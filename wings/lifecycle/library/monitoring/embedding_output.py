@@ -7,20 +7,28 @@ every version of NumPy. All of it is in the graph: one call computes it with the
 """
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from gauntlet.core.arrays import Array
+from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.graph import opset_versions
+from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.request_log.log_format import EMBEDDING
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.engines.base import Engine
+from gauntlet.runtime.session import open_session
 
-EMBEDDING = "gauntlet_embedding"
-"""Name of the output, shape (n, k) with k of at most `VALUES`."""
 VALUES = 32
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class NoEmbedding(StageError):  # noqa: N818 - what the model lacks, not what went wrong
@@ -46,6 +54,18 @@ class EmbeddingOutput(Frozen):
     def values(self) -> int:
         """Numbers of a sample's embedding."""
         return min(self.size, VALUES)
+
+    def added_to(self, predictor: Predictor, samples: NamedArrays, batches: Iterable[int]) -> Predictor:
+        """Return a predictor whose `run` also returns the embedding; on the samples, other outputs keep every bit.
+
+        Raises:
+            StageError: when they do not, or when the runtime cannot compute it.
+        """
+        if isinstance(predictor.session, Engine):
+            raise NoEmbedding(f"{predictor.contract.target} gives none")
+        other, model, plain = copy(predictor), predictor.bundle.model, predictor.session
+        other.session = open_embedding_session(model, self, plain, samples, batches, **predictor.settings)
+        return other
 
 
 def with_embedding(proto: onnx.ModelProto, output: EmbeddingOutput) -> onnx.ModelProto:
@@ -96,3 +116,46 @@ def _append(graph: onnx.GraphProto, kind: str, inputs: list[str], name: str, **a
 def _constant(graph: onnx.GraphProto, name: str, values: Array) -> str:
     graph.initializer.append(numpy_helper.from_array(values, f"{EMBEDDING}/{name}"))
     return f"{EMBEDDING}/{name}"
+
+
+def open_embedding_session(
+    model: Path,
+    output: EmbeddingOutput,
+    plain: Any,
+    samples: NamedArrays,
+    batches: Iterable[int],
+    *,
+    threads: int | None = None,
+    overrides: Mapping[str, str | int | bool] | None = None,
+) -> Any:
+    """Return a session with the output `EMBEDDING` besides those of `plain`, which has the same settings.
+
+    Raises:
+        NoEmbedding: when the runtime refuses it, an output differs in a single bit from that of `plain` on the
+            samples, or the embedding does not have one row per sample.
+    """
+    try:
+        session = open_session(
+            with_embedding(read_graph(model), output).SerializeToString(),
+            threads=threads,
+            settings={WEIGHTS_FOLDER: str(model.resolve().parent)},
+            overrides=overrides,
+        )
+        for batch in sorted(set(batches)):
+            expected = batched_inference(plain, samples).run(batch)
+            _require_same(batched_inference(session, samples).run(batch), expected, output, batch)
+    except NoEmbedding:
+        raise
+    except StageError as error:
+        raise NoEmbedding(f"what {output.layer} takes cannot be an output: {error}") from error
+    return session
+
+
+def _require_same(actual: NamedArrays, expected: NamedArrays, output: EmbeddingOutput, batch: int) -> None:
+    embedding = actual.pop(EMBEDDING)
+    rows = len(next(iter(expected.values())))
+    if embedding.shape != (rows, output.values):
+        raise NoEmbedding(f"what {output.layer} takes does not have one entry per sample")
+    for name, array in expected.items():
+        if any(part(actual[name]) != part(array) for part in (np.shape, np.result_type, np.ndarray.tobytes)):
+            raise NoEmbedding(f"with what {output.layer} takes as an output, '{name}' changes at batch {batch}")
