@@ -11,7 +11,7 @@ from gauntlet.core.arrays import Array, NamedArrays, dtype_name
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.engines.base import TensorInfo, type_name
+from gauntlet.runtime.engines.base import TensorInfo
 
 if TYPE_CHECKING:  # it imports ONNX Runtime, which a worker does not need
     from gauntlet.frameworks.trial_run import ExpectedImages, Shapes, TrialRun
@@ -107,6 +107,12 @@ class LoadedModel:
         if unknown:
             raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(known)}")
         return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shape)) for name, shape in shapes.items())
+
+
+def type_name(dtype: str) -> str:
+    """Return ONNX Runtime's tensor type for NumPy's name of a type; text of any length is `string`."""
+    words = {"float32": "float", "float64": "double", "object": "string"}
+    return f"tensor({'string' if dtype.startswith('str') else words.get(dtype, dtype)})"
 
 
 def distinct_outputs(outputs: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:

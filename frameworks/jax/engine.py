@@ -10,11 +10,11 @@ import numpy as np
 from frameworks.jax.function import SUFFIX, named_outputs
 from frameworks.jax.function import load as load_function
 from frameworks.jax.network import load, use_cpu
-from frameworks.session import distinct_outputs
+from frameworks.session import distinct_outputs, type_name
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
+from gauntlet.runtime.engines.base import Engine, TensorInfo
 
 
 class FlaxEngine(Engine):

@@ -9,11 +9,12 @@ from typing import Any
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.session import type_name
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
+from gauntlet.runtime.engines.base import Engine, TensorInfo
 
 
 class KerasEngine(Engine):

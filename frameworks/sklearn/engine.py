@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from frameworks.session import type_name
 from frameworks.sklearn.estimator import estimator_inputs, estimator_outputs, load
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
+from gauntlet.runtime.engines.base import Engine, TensorInfo
 
 TRAINED_HERE = (
     "sklearn.calibration._CalibratedClassifier",

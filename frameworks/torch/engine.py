@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frameworks.session import FrameworkSession, LoadedModel
+from frameworks.session import FrameworkSession, LoadedModel, type_name
 from frameworks.torch.network import load_network, named_outputs, tensor
 from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
+from gauntlet.runtime.engines.base import Engine, TensorInfo
 
 if TYPE_CHECKING:
     import torch

@@ -161,15 +161,6 @@ def _default_names(task: Task, labels: list[Array]) -> tuple[str, ...]:
     return tuple(map(str, range(highest + 1)))
 
 
-def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    """Return the objects of images, each of shape (k, 6), as one array; rows without an object have class -1."""
-    boxes = np.zeros((len(images), max(map(len, images), default=0), BOX_COLUMNS), np.float32)
-    boxes[:, :, 4] = -1
-    for target, rows in zip(boxes, images, strict=True):
-        target[: len(rows)] = np.reshape(rows, (-1, BOX_COLUMNS))
-    return boxes
-
-
 def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | list[str]:
     """Return the labels that have no name, sorted."""
     if task == "text":

@@ -7,7 +7,6 @@ whole when its writer is killed, and a reader sees what was written so far.
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -51,12 +50,6 @@ def logged_id(client: str, request_id: str) -> str:
 def ids_of(logged: str) -> tuple[str, ...]:
     """Return the ids that labels may name: as it is logged, and, for those of no client, without the client."""
     return tuple(dict.fromkeys((logged, logged.rpartition("/")[2])))
-
-
-def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[int, ...]:
-    """Return the index of each label for a version with these classes; -1 where it has none of that name."""
-    numbers = {name: number for number, name in enumerate(names)}
-    return tuple(numbers.get(label, -1) if isinstance(label, str) else label for label in labels)
 
 
 def is_in_share(request_id: str, share: float, purpose: Literal["canary", "log"]) -> bool:

@@ -16,10 +16,9 @@ from gauntlet.datasets.image_files import ScannedImage, scan
 from gauntlet.datasets.image_folder import ImageFolder, file_split
 from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import complete_splits
-from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
 from gauntlet.problems.output_evidence import InferredProblem
-from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations, with_truth
+from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations, padded_boxes, with_truth
 from wings.datasets.coco import read_coco, recognize_coco
 from wings.datasets.masks import MASKS, load_masked
 from wings.datasets.voc import read_voc

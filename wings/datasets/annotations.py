@@ -1,11 +1,16 @@
 """What annotation files say of images: their objects, classes and splits, and what cannot be used."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from gauntlet.core.errors import ConfigError
 from gauntlet.datasets.splits import SkippedFile
+from gauntlet.datasets.truth import BOX_COLUMNS
 from gauntlet.problems.output_evidence import InferredProblem
 
 SPLIT_OF_WORD = {
@@ -99,3 +104,12 @@ def with_truth(
     for key in ("labelled", "task"):
         part.pop(key, None)
     return f"; judged by the folder's {what}" + ("" if named else ", whose classes are ASSUMED to be in its order")
+
+
+def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    """Return the objects of images, each of shape (k, 6), as one array; rows without an object have class -1."""
+    boxes = np.zeros((len(images), max(map(len, images), default=0), BOX_COLUMNS), np.float32)
+    boxes[:, :, 4] = -1
+    for target, rows in zip(boxes, images, strict=True):
+        target[: len(rows)] = np.reshape(rows, (-1, BOX_COLUMNS))
+    return boxes

@@ -11,7 +11,7 @@ from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.digits import MAX_PIXEL_VALUE
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, Splits
-from gauntlet.datasets.truth import padded_boxes
+from wings.datasets.annotations import padded_boxes
 
 LABELS = tuple("0123456789")
 BACKGROUND = "background"

@@ -28,12 +28,6 @@ class TensorInfo:
     shape: Sequence[int | str]
 
 
-def type_name(dtype: str) -> str:
-    """Return ONNX Runtime's tensor type for NumPy's name of a type; text of any length is `string`."""
-    words = {"float32": "float", "float64": "double", "object": "string"}
-    return f"tensor({'string' if dtype.startswith('str') else words.get(dtype, dtype)})"
-
-
 class Engine(ABC):
     """A loaded model, with the interface of an ONNX Runtime session that `batched_inference` needs."""
 

@@ -17,7 +17,6 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import BoxDecoding, Signature, signature_from_graph
 from gauntlet.datasets.golden import Golden, GoldenCase
-from gauntlet.datasets.truth import padded_boxes
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
@@ -25,6 +24,7 @@ from gauntlet.problems.inference import infer_problem
 from gauntlet.race.precision import worst_sqnr_db
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from wings.datasets.annotations import padded_boxes
 from wings.detection.box_decoding import decode_boxes
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,3 +137,9 @@ class RequestLogReader:
     @staticmethod
     def _connected(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
+
+
+def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the index of each label for a version with these classes; -1 where it has none of that name."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return tuple(numbers.get(label, -1) if isinstance(label, str) else label for label in labels)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, Floats, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.request_log.log_format import class_numbers, ids_of
-from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
+from gauntlet.request_log.log_format import ids_of
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader, class_numbers
 
 NEAR = 0.05
 """Distance of near copies, as a share of what is usual between two samples."""

@@ -20,8 +20,8 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.request_log.input_statistics import input_names, input_statistics
-from gauntlet.request_log.log_format import REFUSED, class_numbers, ids_of
-from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
+from gauntlet.request_log.log_format import REFUSED, ids_of
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader, class_numbers
 from wings.lifecycle.library.monitoring.embeddings import EmbeddingReference
 from wings.lifecycle.library.monitoring.features import PREDICTED, are_broken, feature_names, output_features
 
