@@ -9,10 +9,11 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from prefect import flow
 from prefect.flow_engine import run_flow_in_subprocess
+from pydantic import Field
 
 from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
@@ -40,7 +41,9 @@ MAX_NAMED = 5
 
 @flow(name="gauntlet-fleet", flow_run_name="{folder}", persist_result=False, log_prints=False)
 @fails_with_its_reason
-def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fresh: bool = False) -> str:
+def fleet(
+    folder: Path, settings: tuple[str, ...] = (), workers: Annotated[int, Field(ge=1)] = 1, *, fresh: bool = False
+) -> str:
     """Run every model of a folder through the pipeline; return the fleet's id.
 
     A fleet with the same folder and settings that was interrupted is continued.
@@ -48,7 +51,7 @@ def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fre
     Args:
         folder: model files, and configurations of runs.
         settings: `key.path=value`, for every model.
-        workers: number of models at the same time. Races still have the host to themselves.
+        workers: number of models at the same time, at least 1. Races still have the host to themselves.
         fresh: begin anew, and repeat everything; use no results of earlier runs.
 
     Raises:
@@ -58,6 +61,7 @@ def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fre
     log.setLevel(logging.INFO)
     home, began = Home.find(), time.monotonic()
     models = {model.digest(settings): model for model in find_models(folder)}
+    home.create()
     with fleet_record(home, folder, settings, fresh=fresh) as record:
         known = record.results()
         if kept := known.keys() & models.keys():

@@ -15,12 +15,13 @@ import pytest
 import reported_runs
 from harness import GAUNTLET, SHORT, journal, sets, until
 from loaded_modules import modules_after
+from prefect.exceptions import ParameterTypeError
 from rich.console import Console
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from wings.fleet.fleet_command import print_fleet
-from wings.fleet.fleet_flow import _lost, result_of, run_processes
+from wings.fleet.fleet_flow import _lost, fleet, result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
@@ -187,5 +188,26 @@ def test_model_whose_process_is_killed_broke_and_the_next_one_runs(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, -1])
+def test_fleet_without_workers_is_refused_instead_of_waiting_for_ever(workers: int) -> None:
+    assert fleet.parameters.properties["workers"]["minimum"] == 1  # by the form of Prefect's page
+    with pytest.raises(ParameterTypeError, match="workers"):
+        fleet.validate_parameters({"folder": "models", "workers": workers})
+
+
+def test_fleet_on_a_named_server_makes_a_home_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    write_models(tmp_path / "models", 1)
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("wings.fleet.fleet_flow.run_processes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.fn(tmp_path / "models")
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_command_imports_prefect_only_when_its_address_is_known() -> None:
     assert "prefect" not in modules_after("import wings.fleet.fleet_command")
