@@ -64,7 +64,8 @@ def race(request: RaceRequest) -> State[None]:
     log.setLevel(logging.INFO)
     home = Home.find()
     shared = store_of_the_run(home, request)
-    home.work.mkdir(parents=True, exist_ok=True)
+    home.create()
+    home.work.mkdir(exist_ok=True)
     with (
         locked(home.in_use, shared=True),  # a clean-up must not remove what is fetched, nor the folder
         tempfile.TemporaryDirectory(prefix="race-", dir=home.work, ignore_cleanup_errors=True) as name,

@@ -110,6 +110,12 @@ def test_store_that_is_not_mounted_is_named_with_the_fix(home: Home, tmp_path: P
     assert list(home.work.iterdir()) == []
 
 
+def test_home_of_another_machine_is_for_its_user_alone(home: Home, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="no such file on this machine"):
+        race.fn(request(Store(tmp_path / "shared"), tmp_path))
+    assert home.root.stat().st_mode & 0o777 == 0o700
+
+
 def test_file_of_several_parts_is_fetched_whole(tmp_path: Path) -> None:
     shared, own, folder = Store(tmp_path / "shared"), Store(tmp_path / "own"), tmp_path / "work"
     folder.mkdir()
