@@ -8,8 +8,10 @@ import pytest
 from object_server import BUCKET, MIB, ObjectServer, machine, made
 
 from gauntlet.core.artifact import Artifact, Store, open_store
+from gauntlet.core.errors import ConfigError
 from wings.machines.library import object_store
 from wings.machines.library.object_store import MissingArtifact
+from wings.machines.library.shared_cleanup import no_run_in_progress, plan_shared_cleanup
 
 
 def test_what_one_machine_puts_another_one_gets(address: str, tmp_path: Path) -> None:
@@ -109,6 +111,18 @@ def test_run_waits_until_a_clean_up_of_another_machine_has_ended(address: str, t
     assert started.wait(60)
     assert ended == [True]
     assert there.objects("leases") == []
+
+
+@pytest.mark.parametrize("record", ["", '{"run_id": "a", "ho', '{"version": 2}'])
+def test_clean_up_removes_nothing_while_a_record_of_a_run_cannot_be_read(
+    address: str, tmp_path: Path, record: str
+) -> None:
+    store = machine(address, tmp_path / "one")
+    artifact = store.put(made(tmp_path))
+    store.publish("runs/20260101-a.json", record)
+    with no_run_in_progress(store), pytest.raises(ConfigError, match=r"runs/20260101-a\.json: not a record of a run"):
+        plan_shared_cleanup(store)
+    assert machine(address, tmp_path / "two").is_intact(artifact)
 
 
 def test_lease_of_a_killed_process_expires(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from gauntlet.core.errors import ConfigError
 from wings.machines.library.object_store import ObjectStore, SharedRun, StoredObject
 
@@ -88,4 +90,10 @@ def _folder(file: StoredObject) -> str:
 
 def _record(store: ObjectStore, run: StoredObject) -> SharedRun | None:
     text = store.published(run["path"])
-    return SharedRun.model_validate_json(text) if text is not None else None
+    try:
+        return SharedRun.model_validate_json(text) if text is not None else None
+    except ValidationError as error:
+        fix = "update this machine if another one has a newer version of the project, otherwise delete the object"
+        raise ConfigError(
+            f"{store.address}/{run['path']}: not a record of a run, so what to keep is unknown. Fix: {fix}"
+        ) from error
