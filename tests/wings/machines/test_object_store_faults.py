@@ -182,6 +182,7 @@ def test_missing_permission_is_named_with_the_fix(tmp_path: Path, monkeypatch: p
         ("bucket/prefix", "GAUNTLET_STORE=bucket/prefix: not the address of a store"),
         ("ftp://bucket", "s3://, gs://, az://, file://, memory://"),
         ("s3://", "not the address of a store"),
+        ("s3://[bucket/prefix", "GAUNTLET_STORE=s3://[bucket/prefix: not the address of a store"),
         ("s3://name:hidden@bucket/prefix", "an address must not hold credentials. Fix: set s3://BUCKET/PREFIX"),
         ("az://container/prefix?sig=hidden", "an address must not hold credentials"),
     ],

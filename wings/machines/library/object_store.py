@@ -73,7 +73,10 @@ def open_object_store(folder: Path, address: str) -> "ObjectStore":
     Raises:
         ConfigError: for an address that is none, or that holds credentials, and without the package.
     """
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # one bracket
+        parts = urlsplit("")
     if "@" in parts.netloc or parts.query:
         raise ConfigError(
             f"{STORE_ADDRESS}: an address must not hold credentials. Fix: set {parts.scheme}://BUCKET/PREFIX, and give "
