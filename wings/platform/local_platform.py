@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPException
 from itertools import starmap
 from pathlib import Path
 from typing import Protocol
@@ -165,7 +166,7 @@ def workers_online(since: datetime) -> set[str]:
     try:
         with urllib.request.urlopen(request, timeout=10) as response:  # the server that we started
             return {str(worker["name"]) for worker in json.load(response)}
-    except OSError:  # away, or there is no pool yet
+    except (OSError, HTTPException, ValueError):  # away, killed while it responds, or there is no pool yet
         return set()
 
 

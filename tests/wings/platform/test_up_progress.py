@@ -4,7 +4,10 @@ import io
 import os
 import socket
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,7 @@ from flows.record.locks import locked
 from flows.servers.password import CLIENT
 from flows.servers.ports import HOST
 from gauntlet.core.errors import StageError
+from wings.platform.local_platform import workers_online
 from wings.platform.supervisor import PartState, PlatformState, state_file, supervisor_lock
 from wings.platform.up_command import _wait_until_ready
 
@@ -50,6 +54,24 @@ def test_up_beside_what_runs_changes_who_is_told(tmp_path: Path, prefect_server:
         done = command(tmp_path, "up", **environment)
     assert done.returncode == 3
     assert "exit code 2: GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'" in done.stderr
+
+
+@pytest.mark.parametrize("body", [b"[{", b'[{"name": "worker"}'])
+def test_server_that_ends_while_it_names_the_workers_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    class Interrupted(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) + body.count(b"name")))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer((HOST, 0), Interrupted) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PREFECT_API_URL", f"http://{HOST}:{server.server_port}/api")
+        assert workers_online(datetime.now(UTC)) == set()
+        server.shutdown()
 
 
 def test_port_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
