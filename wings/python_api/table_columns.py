@@ -53,7 +53,11 @@ def _column(values: Any) -> Array:
     if values.dtype.kind != "O":
         return as_array(values)
     if any(isinstance(value, list | np.ndarray) for value in values[:1]):
-        return np.stack([_nested(value) for value in values])
+        try:
+            return np.stack([_nested(value) for value in values])
+        except ValueError as error:
+            what = f"column {values.name!r} holds lists of several lengths"
+            raise StageError(f"{what}. Fix: pad them to one length") from error
     numbers = [value for value in values if not (isinstance(value, str) and value.strip() in MISSING)]
     marked = len(numbers) < len(values) or not any(isinstance(value, str) for value in numbers)
     if marked and all(isinstance(value, int | float | None) or is_number(value) for value in numbers):

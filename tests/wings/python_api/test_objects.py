@@ -259,9 +259,18 @@ def test_missing_flag_is_a_missing_number(model: str, store: Store, tmp_path: Pa
         np.testing.assert_equal(arrays["values"][:, 1], [1, np.nan, 0, 1, 0, 1])
 
 
-def test_column_of_mixed_values_is_named(model: str, store: Store, tmp_path: Path) -> None:
-    TABLE.assign(b=[1, "x", 2, 3, 4, 5]).to_json(tmp_path / "x.json", orient="records")
-    with pytest.raises(ConfigError, match=r"column 'b' holds neither numbers alone nor texts alone\. Fix: write one"):
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, "x", 2, 3, 4, 5], "neither numbers alone nor texts alone. Fix: write one"),
+        ([[1, 2], [3], *[[0, 0]] * 4], "lists of several lengths. Fix: pad them"),
+    ],
+)
+def test_column_of_mixed_values_is_named(
+    model: str, store: Store, tmp_path: Path, values: list[object], message: str
+) -> None:
+    TABLE.assign(b=values).to_json(tmp_path / "x.json", orient="records")
+    with pytest.raises(ConfigError, match=re.escape(f"column 'b' holds {message}")):
         samples_file(tmp_path / "x.json", model, store)
 
 
