@@ -19,7 +19,7 @@ from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
 from wings.python_api.sound_clips import has_clips, left_out, read_clips, require_known_sounds
-from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, holds_times, in_order
+from wings.python_api.table_columns import ONLY_INPUT, Inputs, columns_by_input, holds_times, in_order, split_key
 from wings.python_api.usual_names import WHOLE, array_files, framework_inputs, in_usual_form
 
 
@@ -262,19 +262,11 @@ def _with_keys(
     columns = list(getattr(batch, "columns", batch if isinstance(batch, Mapping) else ()))
     if missing := [name for name in by.values() if name not in columns]:
         raise StageError(f"no column {missing[0]!r} to split by; found: {', '.join(map(str, columns)) or 'none'}")
-    keys = {key: _split_key(batch[name], name) for key, name in by.items()}
+    keys = {key: split_key(batch[name], name) for key, name in by.items()}
     for name in {*by.values()} - {*names, *fitted}:
         kept = [column for column in columns if column != name]
         batch = {column: batch[column] for column in kept} if isinstance(batch, Mapping) else batch[kept]
     return _named(batch, names, fitted, matrix) | keys
-
-
-def _split_key(values: Any, name: str) -> Array:
-    """Return the numbers or texts that say how to split; raise `StageError` where one is missing."""
-    if missing := int(values.isna().sum()) if hasattr(values, "isna") else 0:
-        raise StageError(f"{missing} rows have no value in the column {name!r} to split by. Fix: leave them out")
-    array = as_array(values.astype(str) if holds_times(values) else values)
-    return array.astype(str) if array.dtype.kind == "M" else array
 
 
 def _has_parts(batch: list[Any]) -> bool:

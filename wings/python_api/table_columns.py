@@ -78,6 +78,18 @@ def holds_times(values: Any) -> bool:
     return bool(values.dtype.kind == "M" or (len(values) and DATE.match(str(values.iloc[0]))))
 
 
+def split_key(values: Any, name: str) -> Array:
+    """Return the numbers or texts that say how to split; raise `StageError` where one is missing."""
+    if missing := int(values.isna().sum()) if hasattr(values, "isna") else 0:
+        raise StageError(f"{missing} rows have no value in the column {name!r} to split by. Fix: leave them out")
+    if holds_times(values) and values.dtype.kind != "M":  # dates
+        values = values.astype(str)
+    elif holds_times(values) and values.dt.tz:  # as texts, local times are not in order when clocks go back
+        values = values.dt.tz_convert(None)
+    array = as_array(values)
+    return array.astype(str) if array.dtype.kind == "M" else array
+
+
 def _nested(value: Any) -> Array:
     return np.stack([_nested(part) for part in value]) if isinstance(value, list | np.ndarray) else np.asarray(value)
 
