@@ -26,7 +26,7 @@ ONE_CORE = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n
 """Threads that spin while they wait are emulated as well."""
 
 
-def on_haswell(code: str, *arguments: object, timeout_s: float = 280) -> str:
+def on_haswell(code: str, *arguments: object, timeout_s: float = 600) -> str:
     """Run Python code there; return what it printed. Skips the test where there is no emulator."""
     needs_haswell()
     command = [*AS_HASWELL, sys.executable, "-c", ONE_CORE + code, *map(str, arguments)]
