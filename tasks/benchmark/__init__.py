@@ -117,10 +117,7 @@ def benchmark(
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
     how: dict[str, Any] = {"resolution": config.resolution, "required_speedup": required_speedup}
     table = run_race(raced, plan, reference, inputs=inputs, on_round=on_round, confidence=confidence, **how)
-    running, others = _without_failures(examiner, paths, table), list[ModelOnTarget]()
-    for name, (result, _) in deployed.items():  # some failed in the race
-        failure = table.failure(name)
-        others.append(result.replace(status="failed", reason=failure) if failure else result)
+    running, others = _without_failures(examiner, paths, table), _after_race(deployed, table)
     for target in config.comparison_only:
         others += race_on_target(target, running, entries[reference], config.resolution, on_round)[0]
     tried = {name: _contenders(name, config, table) for name in models}
@@ -196,6 +193,14 @@ def _examined(
         for target in config.deployable
         for name, result in examine_candidates(examiner, target, accuracy).items()
     }
+
+
+def _after_race(deployed: Mapping[str, tuple[ModelOnTarget, Entry]], table: RaceTable) -> list[ModelOnTarget]:
+    """Return what is known of the candidates on deployment targets when the race is over: some failed in it."""
+    return [
+        result.replace(status="failed", reason=failure) if (failure := table.failure(name)) else result
+        for name, (result, _) in deployed.items()
+    ]
 
 
 def _contenders(candidate: str, config: BenchmarkConfig, table: RaceTable) -> list[Contender]:
