@@ -122,6 +122,15 @@ def test_samples_of_few_numbers_leave_only_when_they_are_equal() -> None:
     assert np.flatnonzero(_copies(columns, held_back)).tolist() == [8]
 
 
+@pytest.mark.parametrize("absurd", [np.inf, -np.inf, 3e38, 1e30])
+@pytest.mark.parametrize("shape", [(40, 3, 8, 8), (40, 20)], ids=["image", "table"])
+def test_a_request_with_absurd_values_makes_no_other_one_a_copy(shape: tuple[int, ...], absurd: float) -> None:
+    samples = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    samples[3] = absurd
+    samples[5] = samples[35] + 0.001
+    assert np.flatnonzero(_copies({"x": samples}, np.arange(40) >= 30)).tolist() == [5]
+
+
 def test_names_of_classes_count_in_each_version_s_own_order(tmp_path: Path, bundle: Path) -> None:
     """A version that is served later may have other indices, so the log keeps the names."""
     log_requests(tmp_path / "log", bundle, images(1, 20))

@@ -19,6 +19,8 @@ MIN_VALUES = 16
 """Samples of fewer numbers are often alike by chance: only equal ones count as copies."""
 DIMENSIONS, CHUNK = 32, 4096
 """Of the projection that distances are computed in, and values that are projected at once."""
+ABSURD = 1e30
+"""Larger values count as this."""
 
 
 @dataclass(frozen=True)
@@ -124,17 +126,20 @@ def _copies(inputs: NamedArrays, held_back: npt.NDArray[np.bool_]) -> npt.NDArra
 
 
 def _projected(inputs: NamedArrays) -> Floats:
-    """Return samples as points, shape (samples, DIMENSIONS), usually 1 apart: a projection by random signs.
+    """Return samples as points, shape (n, DIMENSIONS), usually 1 apart: a projection by random signs.
 
-    Each column of a table has the same weight, and so does each value of an image.
+    Each column of a table has the same weight, and so does each value of an image. Scales are medians, which a few
+    samples with absurd values do not change.
     """
-    random, points, weight = np.random.default_rng(0), np.zeros(1), 0.0
+    random, points = np.random.default_rng(0), np.zeros(1)
     for array in inputs.values():
         flat = array.reshape(len(array), -1)
         for start in range(0, flat.shape[1], CHUNK):
-            part = np.nan_to_num(flat[:, start : start + CHUNK].astype(np.float64))
-            spread = part.std(axis=0) if array.ndim == 2 else np.ones(part.shape[1])
-            part = np.divide(part - part.mean(axis=0), spread, out=np.zeros_like(part), where=spread > 0)
-            weight += float(part.var(axis=0).sum())
+            part = np.clip(np.nan_to_num(flat[:, start : start + CHUNK].astype(np.float64)), -ABSURD, ABSURD)
+            part = part - np.median(part, axis=0)
+            if array.ndim == 2:
+                usual, spread = np.median(np.abs(part), axis=0), part.std(axis=0)  # 0 where most values are the same
+                part /= np.where(usual > 0, usual, np.where(spread > 0, spread, 1))
             points = points + part @ random.choice([-1.0, 1.0], (part.shape[1], DIMENSIONS))
-    return np.asarray(points / np.sqrt(2 * DIMENSIONS * max(weight, np.finfo(float).tiny)))
+    usual_distance = np.sqrt(2) * np.median(np.linalg.norm(points - np.median(points, axis=0), axis=1))
+    return np.asarray(points / (usual_distance or 1))
