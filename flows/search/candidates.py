@@ -16,7 +16,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
-from gauntlet.core.shipping import configured_stages
+from gauntlet.core.shipping import ShippingStage, configured_stages
 from gauntlet.runtime.operator_libraries import operator_libraries
 from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
@@ -206,37 +206,44 @@ class Search:
         return Quantized(attempt.made, recipe, file, inaccurate)
 
     def repair(self, made: Sequence[Quantized]) -> Candidates:
-        """Make a candidate of the most exact rejected one, and of the most exact other, where a package's stage can."""
-        config, base, splits = self.config, self.base, self.reference.splits
-        images = splits.get("validation", splits.get("calibration"))
+        """Make a candidate of the most exact rejected one of each group, and other one, where a package's stage can."""
+        config, has_images = self.config, not {"validation", "calibration"}.isdisjoint(self.reference.splits)
         recipes, candidates = [each.recipe for each in made if each.file], list[Candidate]()
-        stages = configured_stages(config, "rejected") if base.calibrated and images else {}
+        stages = configured_stages(config, "rejected") if self.base.calibrated and has_images else {}
+        made = sorted(made, key=Quantized.exactness, reverse=True)
         for (name, stage), rejected in product(stages.items(), (True, False)):
             value, suffix = getattr(config, name), stage.suffix if rejected else stage.suffix_of_accepted
             tried = [e for e in made if (e.inaccurate if rejected else e.file and e.candidate.status != "rejected")]
-            if not (fitting := [each for each in tried if suffix and stage.fits(value, each.recipe, recipes)]):
-                continue
-            best = max(fitting, key=Quantized.exactness)
-            with self.line.attempt(base.candidate(best.candidate.name + suffix, best.candidate.name)) as attempt:
-                self.time.require_repair(f"{name}.budget_s")
-                repaired = attempt.make(
-                    stage.function,
-                    value,
-                    recipe=best.recipe,
-                    accuracy=config.accuracy,
-                    model=base.model,
-                    quantized=best.file,
-                    prepared=base.calibrated["prepared"],
-                    ranges=base.calibrated["ranges"],
-                    images=images,
-                    test=splits["test"],
-                    whole=base.unpruned,
-                    rejected=rejected,
-                    priority=config.benchmark.priority,
-                )
-                self.prove_quantized(attempt, repaired.artifacts["model"])
-            candidates.append(attempt.made)
+            best = dict[str, Quantized]()
+            for each in tried if suffix else ():
+                if stage.fits(value, each.recipe, recipes, rejected=rejected):
+                    best.setdefault(stage.group(each.recipe), each)
+            candidates += [self.repair_with(name, stage, each, rejected=rejected) for each in best.values()]
         return tuple(candidates)
+
+    def repair_with(self, name: str, stage: ShippingStage, best: Quantized, *, rejected: bool) -> Candidate:
+        """Make a candidate of a quantized one, and run its gates."""
+        config, base, splits = self.config, self.base, self.reference.splits
+        suffix = stage.suffix if rejected else stage.suffix_of_accepted
+        with self.line.attempt(base.candidate(best.candidate.name + suffix, best.candidate.name)) as attempt:
+            self.time.require_repair(f"{name}.budget_s")
+            repaired = attempt.make(
+                stage.function,
+                getattr(config, name),
+                recipe=best.recipe,
+                accuracy=config.accuracy,
+                model=base.model,
+                quantized=best.file,
+                prepared=base.calibrated["prepared"],
+                ranges=base.calibrated["ranges"],
+                images=splits.get("validation", splits.get("calibration")),
+                test=splits["test"],
+                whole=base.unpruned,
+                rejected=rejected,
+                priority=config.benchmark.priority,
+            )
+            self.prove_quantized(attempt, repaired.artifacts["model"])
+        return attempt.made
 
     def prove_quantized(self, attempt: Line, quantized: Artifact) -> None:
         """Run the gates of a quantized model, those that packages bring, too; these may note something in its file."""

@@ -1,6 +1,6 @@
 """Stages that packages bring: for quantized or rejected candidates, for the winner, or for its bundle."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -25,11 +25,11 @@ class ShippingStage:
 
     quantized: `model`, a candidate that kept its accuracy, the splits `samples` and `test`, and its `inputs`. Its gate
     can reject the candidate, whose file is its artifact `model` from then on.
-    rejected: the most exact file that its accuracy gate rejected, and the most exact accepted one, to make another
-    candidate of each: `model`, from which `recipe` quantized `quantized`, the calibration's `prepared` and `ranges`,
-    the limits `accuracy`, whether it is `rejected`, and the splits `images`, which no gate uses, and `test`. If `model`
-    was pruned, `whole` is the unpruned one, and `priority` that of races. The new candidate's file is its artifact
-    `model`; its key's `budget_s` limits its time.
+    rejected: of each `group`, the most exact file that its accuracy gate rejected, and the most exact accepted one, to
+    make another candidate of each: `model`, from which `recipe` quantized `quantized`, the calibration's `prepared` and
+    `ranges`, the limits `accuracy`, whether it is `rejected`, and the splits `images`, which no gate uses, and `test`.
+    If `model` was pruned, `whole` is the unpruned one, and `priority` that of races. The new candidate's file is its
+    artifact `model`; its key's `budget_s` limits its time.
     chosen: a function of the flow, which runs stages of its own: the line, the configuration, the reference and what is
     shipped so far, by place. It returns what is to be shipped.
     winner: `model`, `test`, `golden` and `target`.
@@ -53,8 +53,11 @@ class ShippingStage:
     """Behind the name of the rejected or chosen candidate: the name of the one that it makes, if it makes one."""
     suffix_of_accepted: str = ""
     """Behind the name of the accepted candidate, as `suffix`; if empty, none is made of it."""
-    fits: Callable[[Any, Any, Collection[Any]], bool] = lambda *_: True
-    """Whether it can make one, for a value of its key, the recipe of the old one, and all that were tried."""
+    fits: Callable[..., bool] = lambda *_, **__: True
+    """Whether it can make one, for a value of its key, the recipe of the old one, all that were tried, and whether the
+    old one was `rejected`, by default it was."""
+    group: Callable[[Any], str] = lambda _: ""
+    """Of the candidates' recipes: those of one are for the same runtimes."""
     before: str = ""
     """The key that this one stands before, such as one that reads it; the last by default."""
 

@@ -56,14 +56,22 @@ class RepairConfig(SearchBudget):
     images: int = Field(256, ge=8, description="largest number of validation images for the search")
 
     def can_repair(
-        self, recipe: Frozen, recipes: Collection[Frozen] = (), processor: Processor | None = None
+        self,
+        recipe: Frozen,
+        recipes: Collection[Frozen] = (),
+        processor: Processor | None = None,
+        *,
+        rejected: bool = True,
     ) -> TypeGuard[StaticInt8]:
         """Return whether a recipe can be repaired: only static ones name the nodes to quantize.
 
-        Not if the repair would start with another of the run's `recipes`, because it would only repeat it. `processor`
-        is this machine's by default.
+        Not if the repair would start with another of the run's `recipes`, because it would only repeat it. An accepted
+        file for another runtime has no stem, which is found by ONNX Runtime's kernels. `processor` is this machine's by
+        default.
         """
-        if not isinstance(recipe, StaticInt8) or recipe.activations == "u16" or recipe.qdq_placement == "inputs":
+        if not isinstance(recipe, StaticInt8) or recipe.activations == "u16":
+            return False
+        if not rejected and _is_for_other_runtimes(recipe):
             return False
         start = recipe.without_saturation(processor or Processor.current())
         return self.enabled and (start == recipe or start not in recipes)
@@ -117,7 +125,8 @@ def repair(
     failed, file = workspace.path(quantized), workspace.folder / "model.onnx"
     inputs = (workspace.path(model), workspace.path(prepared), Ranges.read(workspace.path(ranges)), file)
     split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
-    stem = find_stem(failed, inputs[1], split.take(slice(0, 1)))
+    elsewhere = _is_for_other_runtimes(recipe)
+    stem = Stem() if elsewhere else find_stem(failed, inputs[1], split.take(slice(0, 1)))
     if not rejected:
         facts = RepairFacts(recipe=recipe.name, float_nodes=stem.nodes, stem=stem, nodes=stem.of)
         if not stem.nodes:
@@ -129,7 +138,9 @@ def repair(
         reference = ReferenceOutputs(inputs[0], split, config.images, known, accuracy)
         network = opening.result()
     write, prediction_s = partial(exact.quantize, *inputs), PREDICTION_SHARE * config.budget_s
-    evaluator = Evaluator(network, reference, file, write, frozenset(stem.nodes), prediction_s, priority)
+    evaluator = Evaluator(
+        network, reference, file, write, frozenset(stem.nodes), prediction_s, priority, raced=not elsewhere
+    )
     limits = Limits(accuracy, len(read_split(workspace.path(test))))
     search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
     before = reference.quality(reference.run(failed)) if network.nodes else None
@@ -142,14 +153,21 @@ def repair(
     return Report(facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
 
 
+def _is_for_other_runtimes(recipe: StaticInt8) -> bool:
+    """Return whether a recipe's files are slow in ONNX Runtime, so that no race of its sessions tells anything."""
+    return recipe.qdq_placement == "inputs"
+
+
 def _open_switchable(
     recipe: StaticInt8, exact: StaticInt8, inputs: tuple[Path, Path, Ranges, Path], failed: Path
 ) -> SwitchableModel:
     """Return the switchable form of the candidate that failed, or of one quantized for this purpose."""
     if exact == recipe and recipe.format == "qdq":
-        return SwitchableModel(failed, inputs[1])
-    exact.replace(format="qdq").quantize(*inputs)  # integer operators cannot be switched
-    return SwitchableModel(inputs[-1], inputs[1])
+        file = failed
+    else:
+        file = inputs[-1]
+        exact.replace(format="qdq").quantize(*inputs)  # integer operators cannot be switched
+    return SwitchableModel(file, inputs[1], inputs_only=exact.qdq_placement == "inputs")
 
 
 def _store(workspace: Workspace, inputs: tuple[Path, Path, Ranges, Path], split: Split) -> Artifact:
@@ -215,6 +233,7 @@ REPAIR = ShippingStage(
     suffix="-repaired",
     suffix_of_accepted="-float-stem",
     fits=RepairConfig.can_repair,
+    group=lambda recipe: recipe.qdq_placement,
     before="select",
 )
 """The object of the entry point `shipping.repair`; it runs by default."""

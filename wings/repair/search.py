@@ -107,7 +107,7 @@ class MixedPrecisionSearch:
     def _best(self, last: Trial) -> Trial:
         """Return the best trial, after one more with fewer borders between floats and integers where that may help."""
         joined = self._joined(last.float_nodes)
-        may_try = self._in_time() and len(self.trials) < MAX_TRIALS
+        may_try = self.evaluator.raced and self._in_time() and len(self.trials) < MAX_TRIALS
         if not last.good or joined == set(last.float_nodes) or not may_try:
             return max(self.trials, key=self._worth)
         trial = self._evaluated(joined)
@@ -140,7 +140,7 @@ class MixedPrecisionSearch:
     def _evaluated(self, nodes: Nodes) -> Trial:
         quality = self.evaluator.evaluate(nodes)
         good = self.gate.accept(quality)
-        speed = self.evaluator.race() if good else None
+        speed = self.evaluator.race() if good and self.evaluator.raced else None
         predicted = self._predicted(nodes)
         in_order = tuple(node for unit in self.order for node in unit if node in nodes) if nodes else ()
         return Trial(float_nodes=in_order, predicted=predicted, quality=quality, good=good, speed=speed)
@@ -148,7 +148,7 @@ class MixedPrecisionSearch:
     def _outcome(self, trial: Trial, *, cut_short: bool) -> Stopped | None:
         """Return why the search ends after this trial; None if it continues."""
         if trial.good:
-            done: Stopped = "found" if self._is_faster(trial) else "not faster"
+            done: Stopped = "found" if self._is_faster(trial) or not self.evaluator.raced else "not faster"
             return "time used up" if cut_short else done
         if len(trial.float_nodes) == len(self.evaluator.nodes):
             return "not even in float"

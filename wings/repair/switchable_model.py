@@ -23,6 +23,7 @@ from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subgraph import inputs_of
+from tasks.quantize.static import PRODUCTS
 
 Unit = tuple[str, ...]
 """Names of nodes that are left in float together: a convolution or another product, and what follows until the next.
@@ -52,16 +53,16 @@ class SwitchableModel:
     """The fully quantized model (QDQ) with switches for the nodes that can be left in float.
 
     `prepared` is the model with float weights that it was made from. Raises StageError when the model is too large for
-    one protobuf message.
+    one protobuf message. With `inputs_only`, the quantizer has rounded what products and sums read, and nothing else.
     """
 
-    def __init__(self, quantized: Path, prepared: Path) -> None:
+    def __init__(self, quantized: Path, prepared: Path, *, inputs_only: bool = False) -> None:
         proto, source = read_model(quantized), read_model(prepared).graph
         network = _with_switches(proto.graph, source)
         rounded = _rounded(proto, network.rounding)
         self._weights = {name: (floats, rounded[name]) for name, floats in network.weights.items()}
         self._activations = frozenset(network.activations.values())
-        self._tensors = _tensors(network)
+        self._tensors = _read_tensors(network) if inputs_only else _tensors(network)
         self._followed = {node.name: node.input[0] for node in network.nodes if node.op_type in FOLLOWING}
         self.nodes = frozenset(self._tensors)
         self.units = units_of([node for node in network.nodes if node.name in self.nodes])
@@ -190,3 +191,10 @@ def _tensors(network: _Network) -> dict[str, frozenset[str]]:
     written = {node.name: {network.activations.get(name, "") for name in node.output} for node in nodes}
     tensors = {node.name: frozenset(switched & (written[node.name] | set(node.input))) for node in nodes}
     return {name: touched for name, touched in tensors.items() if touched}
+
+
+def _read_tensors(network: _Network) -> dict[str, frozenset[str]]:
+    """Return the switched tensors that each node reads, for all nodes that read no others."""
+    switched = network.weights.keys() | set(network.activations.values())
+    nodes = [node for node in network.nodes if node.op_type in (*PRODUCTS, "Add") and node.name]
+    return {node.name: frozenset(node.input) for node in nodes if switched.issuperset(node.input)}

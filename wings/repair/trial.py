@@ -40,7 +40,7 @@ class Trial(Frozen):
     predicted: QualitySummary
     quality: QualitySummary
     good: bool = Field(description="within the limits of the accuracy gate, on the images of the search")
-    speed: Speed | None = Field(description="None if it was not good and therefore not raced")
+    speed: Speed | None = Field(description="None if it was not raced: not good, or for another runtime")
 
 
 @dataclass
@@ -57,6 +57,8 @@ class Evaluator:
     """Time for a prediction; a network that needs longer for all of its images gets fewer of them."""
     priority: Priority = "auto"
     """Of the race's turns."""
+    raced: bool = True
+    """Whether what is good is raced: not a file for another runtime."""
     seconds_per_image: float = 0.0
 
     @property

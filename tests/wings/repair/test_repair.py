@@ -13,7 +13,7 @@ from harness import quick_config
 from onnx import numpy_helper
 from processors import CASCADE_LAKE, HASWELL, on_haswell
 from pydantic import ValidationError
-from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended, quantized
+from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended, quantized, uneven
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -53,6 +53,21 @@ def test_collapsed_network_passes_its_gate_when_it_is_repaired(
     assert set(facts.float_nodes) & set(network.convolutions[1:])
     assert SATURATES or network.convolutions[0] not in facts.float_nodes
     assert facts.before.sqnr_db < LIMITS.min_sqnr_db <= facts.trials[-1].quality.sqnr_db
+
+
+def test_file_for_other_runtimes_is_repaired_without_a_race(
+    trained: Trained, workspace: Callable[..., Workspace], tmp_path: Path
+) -> None:
+    recipe = RECIPE.replace(qdq_placement="inputs")
+    network = quantized(trained, tmp_path, uneven(trained.proto(), layer=1), recipe)
+    report = mended(network, workspace(trained.store), LIMITS)
+    facts = report.facts
+    with pytest.raises(GateFailed, match=r"accuracy\.(max_accuracy_drop|min_sqnr_db)"):
+        judged(network, workspace, network.quantized).raise_if_blocked()
+    judged(network, workspace, report.artifacts["model"]).raise_if_blocked()
+    assert (facts.stopped, facts.trials[-1].speed) == ("found", None)
+    assert 0 < len(facts.float_nodes) < facts.nodes
+    assert [check.name for check in report.checks] == ["repair.nodes", "repair.within_limits"]
 
 
 @pytest.mark.parametrize("processor", [None, HASWELL])
@@ -203,6 +218,27 @@ def test_rejected_candidate_is_repaired_and_takes_every_gate_again(
     assert repaired.artifact is not None
     proto = onnx.load(home.store.path(repaired.artifact))
     assert (METADATA_KEY in {p.key for p in proto.metadata_props}) == bool(brought)
+
+
+def test_most_exact_file_for_each_kind_of_runtimes_is_repaired(run: Run) -> None:
+    recipes = [
+        StaticInt8(reduce_range=True, qdq_placement=placement, per_channel=per_channel)
+        for placement in ("inputs_and_outputs", "inputs")
+        for per_channel in (False, True)
+    ]
+    limits = ("accuracy.min_sqnr_db=1000", "repair.enabled=true", "repair.budget_s=0.001")
+    config = quick_config("optimize=[]", "quantize=[{kind: static}]", *limits)
+    report = run(config.replace(quantize=tuple(recipes)))
+    sqnr_db = {candidate.name: candidate.sqnr_db for candidate in report.candidates}
+    groups = ([recipe.name for recipe in recipes[:2]], [recipe.name for recipe in recipes[2:]])
+    repaired = [candidate for candidate in report.candidates if candidate.name.endswith("-repaired")]
+    assert {candidate.parent for candidate in repaired} == {max(names, key=sqnr_db.__getitem__) for names in groups}
+
+
+def test_accepted_file_for_other_runtimes_has_no_stem() -> None:
+    recipe, config = StaticInt8(qdq_placement="inputs"), RepairConfig()
+    assert [config.can_repair(recipe, rejected=rejected) for rejected in (True, False)] == [True, False]
+    assert config.can_repair(StaticInt8(), rejected=False)
 
 
 def sum_of_weights(network: Network, model: Artifact) -> int:

@@ -17,6 +17,7 @@ from tasks.quantize.static import StaticInt8
 from wings.repair.switchable_model import KEEP_PAIRS, SwitchableModel
 
 RECIPE = StaticInt8()
+INPUTS_ONLY = StaticInt8(qdq_placement="inputs")
 NODES = ("first", "second", "third", "sum", "pool", "flat", "last")
 """Those of the network below that can be quantized."""
 
@@ -63,11 +64,32 @@ def ranges(folder: Path) -> Ranges:
     return Ranges(images=20, methods={RECIPE.calibration_method.name: known})
 
 
+def switchable(folder: Path, ranges: Ranges, recipe: StaticInt8) -> SwitchableModel:
+    source, file = folder / "float.onnx", folder / f"{recipe.name}.onnx"
+    recipe.quantize(source, source, ranges, file)
+    return SwitchableModel(file, source, inputs_only=recipe == INPUTS_ONLY)
+
+
+def gives_float_outputs(
+    folder: Path, ranges: Ranges, recipe: StaticInt8, network: SwitchableModel, left_out: set[str]
+) -> bool:
+    """Require the outputs of the file with these nodes in float; return whether they are the float model's."""
+    samples = dict(np.load(folder / "samples.npz"))
+    source, file = folder / "float.onnx", folder / "some.onnx"
+    recipe.quantize(source, source, ranges, file, float_nodes=frozenset(left_out))
+    actual = network.run(samples, network.nodes - left_out)["y"]
+    np.testing.assert_array_equal(actual, outputs(file, samples))
+    return np.allclose(actual, outputs(source, samples), atol=1e-5)
+
+
 @pytest.fixture(scope="module")
-def switchable(folder: Path, ranges: Ranges) -> SwitchableModel:
-    source = folder / "float.onnx"
-    RECIPE.quantize(source, source, ranges, folder / "quantized.onnx")
-    return SwitchableModel(folder / "quantized.onnx", source)
+def around(folder: Path, ranges: Ranges) -> SwitchableModel:
+    return switchable(folder, ranges, RECIPE)
+
+
+@pytest.fixture(scope="module")
+def before(folder: Path, ranges: Ranges) -> SwitchableModel:
+    return switchable(folder, ranges, INPUTS_ONLY)
 
 
 def test_limits_of_an_output_stay_where_nothing_is_rounded(tmp_path: Path) -> None:
@@ -89,13 +111,19 @@ def test_limits_of_an_output_stay_where_nothing_is_rounded(tmp_path: Path) -> No
 @example({"pool", "last"})  # Flatten is quantized only where its input is
 @given(left_out=st.sets(st.sampled_from(NODES)))
 def test_switches_give_the_outputs_of_the_quantized_file_for_any_choice_of_nodes(
-    folder: Path, ranges: Ranges, switchable: SwitchableModel, left_out: set[str]
+    folder: Path, ranges: Ranges, around: SwitchableModel, left_out: set[str]
 ) -> None:
-    assert switchable.nodes == set(NODES)
-    samples = dict(np.load(folder / "samples.npz"))
-    source, file = folder / "float.onnx", folder / "some.onnx"
-    RECIPE.quantize(source, source, ranges, file, float_nodes=frozenset(left_out))
-    found = switchable.run(samples, switchable.nodes - left_out)["y"]
-    np.testing.assert_array_equal(found, outputs(file, samples))
-    is_float = np.allclose(found, outputs(source, samples), atol=1e-5)
+    assert around.nodes == set(NODES)
+    is_float = gives_float_outputs(folder, ranges, RECIPE, around, left_out)
     assert is_float == (left_out >= {*NODES} - {"flat"})  # a Flatten alone is not quantized
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(left_out=st.sets(st.sampled_from(sorted({*NODES} - {"pool", "flat"}))))
+def test_switches_give_the_outputs_of_the_file_that_rounds_the_inputs_of_products_and_sums(
+    folder: Path, ranges: Ranges, before: SwitchableModel, left_out: set[str]
+) -> None:
+    assert before.nodes == {*NODES} - {"pool", "flat"}
+    is_float = gives_float_outputs(folder, ranges, INPUTS_ONLY, before, left_out)
+    assert is_float == (left_out == before.nodes)
