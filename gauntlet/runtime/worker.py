@@ -138,10 +138,12 @@ class Worker:
 
     def write_outputs(self, batch: int, path: str, inputs: str | None = None) -> dict[str, Any]:
         """Run all samples and write the outputs by name, shape (n, ...), to an `.npz` file."""
+        from gauntlet.core.arrays import write_arrays
+
         if inputs is not None:
             self._read(inputs)
         outputs = self.calls.run(batch)
-        np.savez(path, allow_pickle=False, **outputs)
+        write_arrays(Path(path), outputs)
         return {"outputs": list(outputs)}
 
     def placement(self) -> dict[str, Any]:

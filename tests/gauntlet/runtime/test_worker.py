@@ -70,6 +70,19 @@ def test_answers_are_the_same_when_inputs_and_outputs_lie_on_a_device(load, tmp_
     assert np.array_equal(np.load(tmp_path / "0.npz")["y"], np.load(tmp_path / "1.npz")["y"])
 
 
+def test_output_may_be_called_as_an_argument_of_numpy_savez(tmp_path: Path) -> None:
+    model = onnx_text.save(
+        tmp_path / "m.onnx",
+        "m (float[N] x) => (float[N] file, float[N] allow_pickle) {file = Relu(x) allow_pickle = Neg(x) }",
+    )
+    np.savez(tmp_path / "in.npz", x=np.float32([-1, 2]))
+    loaded = {"do": "load", "model": model, "inputs": str(tmp_path / "in.npz"), "threads": 1}
+    _, answered = ask(loaded, {"do": "write_outputs", "batch": 2, "path": str(tmp_path / "out.npz")})
+    assert answered == {"outputs": ["file", "allow_pickle"]}
+    with np.load(tmp_path / "out.npz") as outputs:
+        assert {name: outputs[name].tolist() for name in outputs} == {"file": [0, 2], "allow_pickle": [1, -2]}
+
+
 def test_answers_take_the_path_that_is_timed(load, tmp_path: Path) -> None:
     """A device that there is not can be bound in neither."""
     asked = load | {"options": {"device": "abacus"}}

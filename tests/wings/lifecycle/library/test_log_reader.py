@@ -10,6 +10,7 @@ from served_bundles import brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import StageError
+from gauntlet.datasets.splits import read_npz_split
 from gauntlet.request_log.log_format import pack, unpack
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import RequestLogReader
@@ -66,6 +67,19 @@ def test_only_labeled_requests_with_inputs_are_used(tmp_path: Path, bundle: Path
     assert (found.requests, found.labeled, found.usable) == (39, 34, 30)
     assert np.array_equal(found.inputs["image"], given["image"])
     assert found.held_back.tolist() == [False] * 21 + [True] * 9
+
+
+def test_labeled_samples_of_any_input_s_name_are_read_as_they_were(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    samples = LabeledRequests({"file": values, "labels": -values}, np.array([1, 0, 1]), np.zeros(3, bool), 0, 3, 3, 3)
+    samples.save(tmp_path / "train.npz", np.array([True, False, True]))
+    split = read_npz_split(tmp_path / "train.npz")
+    assert {name: array.tolist() for name, array in split.inputs.items()} == {
+        "file": [[0, 1], [4, 5]],
+        "labels": [[0, -1], [-4, -5]],
+    }
+    assert split.labels is not None
+    assert split.labels.tolist() == [1, 1]
 
 
 def test_first_labels_count_and_odd_ones_are_left_out(tmp_path: Path, bundle: Path) -> None:

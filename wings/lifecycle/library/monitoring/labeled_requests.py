@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import Array, Floats, NamedArrays
+from gauntlet.core.arrays import Array, Floats, NamedArrays, write_arrays
 from gauntlet.core.signature import Signature
+from gauntlet.datasets.splits import LABELS, array_name
 from gauntlet.request_log.log_format import ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader, class_numbers
 
@@ -44,8 +45,8 @@ class LabeledRequests:
 
     def save(self, path: Path, chosen: npt.NDArray[np.bool_]) -> None:
         """Write some samples to an `.npz` file: the inputs by name, and `labels`."""
-        inputs = {name: array[chosen] for name, array in self.inputs.items()}
-        np.savez(path, allow_pickle=False, labels=self.labels[chosen], **inputs)
+        inputs = {array_name(name): array[chosen] for name, array in self.inputs.items()}
+        write_arrays(path, inputs | {LABELS: self.labels[chosen]})
 
 
 def read_labeled_requests(
