@@ -12,7 +12,7 @@ import numpy as np
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.user_code import UserFunction
 from gauntlet.datasets.splits import LABELS
-from wings.python_api.table_columns import LABEL_COLUMNS, is_number
+from wings.python_api.table_columns import LABEL_COLUMNS, is_number, require_different_names
 
 NAMES = {"csv": "csv", "tsv": "csv", "data": "csv", "parquet": "parquet", "json": "json", "jsonl": "json"}
 TABLES = {f".{suffix}": f"read_{kind}" for suffix, kind in NAMES.items()}
@@ -85,6 +85,8 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...], kept: tuple[s
             tables = [read(decimal=point, index_col=False) for point in points]
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
+    if header is not None:
+        require_different_names(name for name in names if name.strip().lower() in LABEL_COLUMNS)
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
     if table.index.nlevels > 1 or table.index.dtype.kind == "f" or not table.index.is_unique:  # no names of rows
         what = f"its rows have more values than names of columns: {', '.join(names)}"

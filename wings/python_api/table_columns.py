@@ -1,6 +1,7 @@
 """The columns of a table as the inputs of a model, and its labels."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,6 +40,12 @@ def _label_columns(names: Iterable[Any]) -> list[Any]:
     """Return the columns that may hold labels, the likeliest first; case and spaces around names do not count."""
     likely = [(str(name).strip().lower(), name) for name in names]
     return [name for label in LABEL_COLUMNS for plain, name in sorted(likely, key=str) if plain == label]
+
+
+def require_different_names(names: Iterable[str]) -> None:
+    """Raise `StageError` where two columns have one name; pandas would read the second of a file under another one."""
+    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise StageError(f"two columns are called {repeated!r}. Fix: leave one out, or rename it")
 
 
 def _column(values: Any) -> Array:
@@ -102,6 +109,7 @@ def columns_by_input(
     `names` are the model's inputs. Where texts are among the columns of its fit, each column is an input. None of
     these, and none of those of its `matrix`, has the labels.
     """
+    require_different_names(map(str, table.columns))
     columns = {str(name): _column(table[name]) for name in table.columns}
     own = {*names, *fitted, *matrix}
     labelled = next(iter(_label_columns(columns.keys() - own)), None)

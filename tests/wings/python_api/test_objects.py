@@ -117,12 +117,20 @@ def test_paths_stay_paths(model: str, store: Store) -> None:
         ((batch for batch in ()), "generator has no samples"),
         (iter(({"values": X}, {"other": X})), "'values'"),
         (TABLE.assign(b=["1", "2", "oops", "4", "5", "6"]), "column 'b' holds texts, such as 'oops' in row 3, and"),
+        (TABLE.rename(columns={"d": "a"}), "two columns are called 'a'. Fix: leave one out, or rename it"),
         (TABLE.assign(query=Y), "5 columns (a, b, c, d, query), but the model's input 'values' takes 4. Fix: leave"),
     ],
 )
 def test_what_are_no_samples_is_one_error(model: str, store: Store, data: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"data: .*{re.escape(message)}"):
         samples_file(data, model, store)
+
+
+def test_second_column_of_labels_is_no_feature(tmp_path: Path, store: Store) -> None:
+    model = onnx_text.save(tmp_path / "open.onnx", "m (float[N, M] values) => (float[N, M] y) { y = Relu(values) }")
+    (tmp_path / "x.csv").write_text("a,b,label,label\n1,2,0,0\n3,4,1,1\n")
+    with pytest.raises(ConfigError, match=r"x\.csv: .*two columns are called 'label'\. Fix: leave one out"):
+        samples_file(tmp_path / "x.csv", model, store)
 
 
 def test_table_without_pandas_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
