@@ -62,7 +62,10 @@ def is_absolute_location(location: str) -> bool:
 def read_graph(path: Path) -> onnx.ModelProto:
     """Read a model without its external data; `StageError` when it is missing or not an ONNX model."""
     try:
+        str(path).encode()
         return onnx.load(path, load_external_data=False)
+    except UnicodeEncodeError as error:
+        raise StageError(f"{path}: the path is not UTF-8, and ONNX Runtime opens no other. Fix: rename it") from error
     except MemoryError:
         raise
     except Exception as error:  # the parser's errors share no public base

@@ -1,5 +1,6 @@
 """A model that is too large for one file keeps its weights, however often it is written and wherever it is copied."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,3 +146,10 @@ def test_graph_of_a_large_model_is_changed_without_its_weights(tmp_path: Path, m
     assert read_graph(model).producer_name == "changed"
     assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (told.st_ino, told.st_mtime_ns)
     assert np.array_equal(open_session(model).run(None, samples)[0], before)
+
+
+def test_name_that_is_not_utf_8_is_one_error(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.onnx"))
+    onnx_text.save(path, "m (float[N] x) => (float[N] y) { y = Relu(x) }")
+    with pytest.raises(StageError, match="the path is not UTF-8, and ONNX Runtime opens no other"):
+        read_graph(path)
