@@ -207,12 +207,14 @@ def _scripted_inputs(program: "torch.jit.ScriptModule", path: Path) -> Arguments
 def with_defaults(program: Any, arguments: "tuple[torch.Tensor, ...]") -> Any:
     """Return a TorchScript program whose only arguments are these; the others have their defaults.
 
-    The exporter takes no program with more arguments than it is given, and writes optional inputs as such.
+    The exporter takes no program with more arguments than it is given, writes optional inputs as such, and knows
+    neither dictionaries nor lists of outputs.
     """
     import torch
 
-    own = program.forward.schema.arguments[1:]
-    if len(own) == len(arguments) and all(str(each.type) == "Tensor" for each in own):
+    own, returned = program.forward.schema.arguments[1:], str(program.forward.schema.returns[0].type)
+    is_plain = "Dict" not in returned and "List" not in returned
+    if is_plain and len(own) == len(arguments) and all(str(each.type) == "Tensor" for each in own):
         return program
 
     class WithDefaults(torch.nn.Module):
@@ -221,7 +223,8 @@ def with_defaults(program: Any, arguments: "tuple[torch.Tensor, ...]") -> Any:
             self.program = program
 
         def forward(self, *tensors: Any) -> Any:
-            return self.program(*tensors)
+            result = self.program(*tensors)
+            return result if is_plain else tuple(named_outputs(result).values())
 
     return torch.jit.trace(WithDefaults().eval(), arguments, check_trace=False)  # type: ignore[no-untyped-call]
 

@@ -139,6 +139,30 @@ def test_scripted_program_is_exported_with_the_defaults_of_its_other_arguments(t
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-5)
 
 
+class Named(Difference):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": self.layer(x), "half": self.layer(x) / 2}
+
+
+class Listed(Difference):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        return self.layer(x), [self.layer(x) / 2]
+
+
+@pytest.mark.parametrize("network", [Named(), Listed()])
+def test_outputs_of_a_scripted_program_may_stand_in_a_dictionary_or_a_list(tmp_path: Path, network: nn.Module) -> None:
+    torch.jit.script(network.eval()).save(tmp_path / "net.torchscript")
+    program = load_program(tmp_path / "net.torchscript", SCRIPTED, trust=True)
+    expected = program.outputs(program.inputs_of({"x": A}), {"x": A})
+    inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", 8)),)
+    outputs = tuple(TensorSpec(name=name, dtype="float32", shape=("batch", 3)) for name in expected)
+    signature = Signature(task="arrays", inputs=inputs, outputs=outputs, layout="none")
+    TorchScript().write(tmp_path / "net.torchscript", signature, tmp_path / "net.onnx")
+    values = ort.InferenceSession(tmp_path / "net.onnx").run([*expected], {"x": A})
+    for value, name in zip(values, expected, strict=True):
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-5)
+
+
 def test_optional_tensor_of_a_scripted_program_is_an_input_like_others(tmp_path: Path) -> None:
     class Masked(Difference):
         def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
