@@ -64,6 +64,11 @@ def inline_functions(proto: onnx.ModelProto) -> str:
     if not proto.functions:
         return ""
     names = sorted({function.name for function in proto.functions})
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions}
+    for node in (node for part in (proto.graph, *proto.functions) for node in all_nodes(part)):
+        given = {attribute.name for attribute in node.attribute}  # the inliner takes no default
+        own = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(default for default in own if default.name not in given)
     inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
     if inlined.functions:
         raise StageError(f"the function {inlined.functions[0].name} cannot be inlined")

@@ -209,3 +209,16 @@ def test_functions_become_nodes() -> None:
     assert same_outputs(proto, inline_functions) == "inlined 1 function: twice"
     assert [node.op_type for node in proto.graph.node] == ["Add", "Add"]
     assert not proto.functions
+
+
+def test_call_of_a_function_keeps_the_default_of_its_attribute() -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 18, "own": 1]>
+        calls (float[1,16] x) => (float[1,16] y) { y = own.outer(x) }
+        <domain: "own", opset_import: ["": 18, "own": 1]>
+        outer (a) => (c) { b = own.leak(a) c = own.leak<slope = 0.5>(b) }
+        <domain: "own", opset_import: ["": 18]>
+        leak <slope: float = 0.3> (a) => (b) { b = LeakyRelu<alpha: float = @slope>(a) }
+    """)
+    assert same_outputs(proto, inline_functions) == "inlined 2 functions: leak, outer"
+    assert [round(node.attribute[0].f, 1) for node in proto.graph.node] == [0.3, 0.5]
