@@ -23,7 +23,7 @@ from gauntlet.core.signature import (
 )
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
-from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
+from gauntlet.onnx_model.graph import declare_outputs, opset_versions, read_untrusted_graph
 from gauntlet.onnx_model.model_file import is_large_file, require_local_data
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
@@ -115,10 +115,13 @@ def _outputs_of(model: Path, samples: NamedArrays) -> NamedArrays:
 def _try(model: Path, shapes: dict[str, tuple[int, ...]], texts: NamedArrays | None) -> TrialRun:
     proto = read_untrusted_graph(model)
     require_local_data(proto, model)
+    declare_outputs(proto)
     own, declared = Signature.find(proto), signature_from_graph(proto)
     known: dict[str, Any] = {"opset": opset_versions(proto).get("ai.onnx", 0)}
     if own is not None:
         known |= {"layout": own.layout, "preprocessing": own.preprocessing, "own": own}
+    if not declared.inputs:
+        raise StageError(f"{model}: it has no inputs, so that it returns the same whatever comes. Fix: export it again")
     session = open_session(model, level="basic" if is_large_file(model) else "all")
     try:
         return try_session(session, declared, shapes, texts).replace(**known)

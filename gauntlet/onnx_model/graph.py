@@ -122,6 +122,16 @@ def import_standard_once(proto: onnx.ModelProto, default: int) -> None:
         proto.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
 
 
+def declare_outputs(proto: onnx.ModelProto) -> None:
+    """Give outputs without a shape, which ONNX does not allow and runtimes do, the one that ONNX infers, in place."""
+    kinds = ((value.type, value.type.WhichOneof("value")) for value in proto.graph.output)
+    if all(kind not in (None, "tensor_type") or declared.tensor_type.HasField("shape") for declared, kind in kinds):
+        return
+    inferred = onnx.shape_inference.infer_shapes(without_weights(proto)).graph.output
+    for value, known in zip(proto.graph.output, inferred, strict=True):
+        value.type.CopyFrom(known.type)
+
+
 def tensor_shape(value: onnx.ValueInfoProto) -> Shape | None:
     """Return a tensor's shape, or None where its rank is unknown."""
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):

@@ -18,6 +18,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model import model_file
+from gauntlet.onnx_model.graph import declare_outputs
 from gauntlet.onnx_model.recognition import Operators, reads_attention
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session
@@ -59,6 +60,7 @@ class OnnxModel(Training):
         """Load the model and record its golden outputs. See `tasks.train.train`."""
         test = require_test_split(splits)
         proto = model_file.read_graph_with_local_data(self.model)
+        declare_outputs(proto)
         try:
             source, session = open_source(self.model), open_session(self.model)
         except StageError as error:
@@ -88,6 +90,7 @@ class OnnxModel(Training):
         path = workspace.folder / "model.onnx"
         model_file.copy_model(self.model, path)
         model = model_file.read_for_editing(path)
+        declare_outputs(model)
         signature.write(model)
         companions = model_file.write_model(model, path)
         scored, checks = splits_to_score(splits), (check, *others.checks())

@@ -200,6 +200,7 @@ def spoilt(tmp_path: Path) -> Path:
         onnx.save(proto, tmp_path / f"{name}.onnx", save_as_external_data=True, location=data, size_threshold=0)
         del proto.graph.initializer[:]
     (tmp_path / "gone.data").unlink()
+    onnx_text.save(tmp_path / "constant.onnx", "m () => (float[1] y) <float[1] w> { y = Relu(w) }")
     (tmp_path / "w.data").write_bytes(b"1234")
     return tmp_path
 
@@ -212,6 +213,10 @@ def spoilt(tmp_path: Path) -> Path:
         (
             ("short.onnx",),
             r"short.onnx: its external data 'w.data' has 4 bytes, and 'w' ends at 64. Fix: copy the whole",
+        ),
+        (
+            ("constant.onnx",),
+            "constant.onnx: it has no inputs, so that it returns the same whatever comes. Fix: export",
         ),
         (("alone.onnx",), r"alone.onnx: its external data 'gone.data' is missing, .* Fix: put the data into"),
         (("folder",), "a folder of no known kind"),

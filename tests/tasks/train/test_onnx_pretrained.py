@@ -18,6 +18,8 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.npz_arrays import NpzArrays
+from gauntlet.frameworks.trial_run import try_model
+from gauntlet.onnx_model.model_file import checker_error
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.data import data
@@ -263,3 +265,16 @@ def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_
     fixed, samples = pretrained_models.fixed_batch(tmp_path)
     with pytest.raises(StageError, match=r"train.lengths: unknown open axis 'height'; available: none"):
         bring(fixed, samples, layout="NCHW", lengths=[{"height": 20}])
+
+
+def test_output_without_a_shape_is_declared_as_onnx_asks_for(bring: Bring, tmp_path: Path) -> None:
+    proto = onnx_text.model(
+        "m (float[n,8] x) => (float[n,4] y, float[n,8] z) <float[8,4] w> { y = MatMul(x, w) z = Relu(x) }"
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto.graph.output[1].ClearField("type")
+    onnx.save(proto, tmp_path / "bare.onnx")
+    assert not try_model(tmp_path / "bare.onnx", {}).no_batch_axis
+    report, out = bring(tmp_path / "bare.onnx", {"x": np.ones((40, 8), np.float32)})
+    assert [spec.shape for spec in report.facts.signature.outputs] == [("n", 4), ("n", 8)]
+    assert not checker_error(out.path(report.artifacts["model"]))
