@@ -79,7 +79,7 @@ class TorchEngine(Engine):
         import torch
 
         as_tensor = tensor if self.loaded is None else torch.from_numpy  # a program says its types
-        arguments = [as_tensor(np.ascontiguousarray(feed[each.name])) for each in self.inputs]
+        arguments = [as_tensor(np.asarray(feed[each.name], order="C")) for each in self.inputs]
 
         def call() -> Any:
             with torch.inference_mode():

@@ -92,7 +92,7 @@ def tensor(array: Array) -> "torch.Tensor":
     import torch
 
     dtype = np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=dtype))
+    return torch.from_numpy(np.asarray(array, dtype, order="C"))
 
 
 def ordered_inputs(inputs: NamedArrays, signature: Signature) -> list[Array]:

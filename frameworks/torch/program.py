@@ -85,7 +85,7 @@ def load_program(path: Path, suffix: str, *, trust: bool = False) -> LoadedModel
         narrowed = dict.fromkeys(("float16", "float32", "float64"), types.pop()) if len(types) == 1 else narrowed
 
     def call(feed: NamedArrays) -> NamedArrays:
-        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in feed.values()]
+        tensors = [torch.from_numpy(np.asarray(array, order="C")) for array in feed.values()]
         if max_batch is None:
             return outputs_for(tensors)
         starts = range(0, len(tensors[0]), max_batch)

@@ -174,7 +174,7 @@ class Worker:
     def _feed(self, batch: int) -> "NamedArrays":
         if self.calls.batch(batch) != batch:
             raise ValueError(f"the model takes batches of {self.calls.batch(batch)}, not of {batch}")
-        return {name: np.ascontiguousarray(array) for name, array in self.calls.feed(0, batch).items()}
+        return {name: np.asarray(array, order="C") for name, array in self.calls.feed(0, batch).items()}
 
 
 def sqnr_db(actual: "Array", expected: "Array") -> float:

@@ -139,6 +139,16 @@ def test_scripted_program_is_exported_with_the_defaults_of_its_other_arguments(t
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-5)
 
 
+def test_program_takes_a_scalar_without_an_axis(tmp_path: Path) -> None:
+    class Row(Difference):
+        def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)[row]
+
+    torch.jit.script(Row().eval()).save(tmp_path / "net.pt")
+    program = load_program(tmp_path / "net.pt", SCRIPTED, trust=True)
+    assert program.call({"x": A, "row": np.array(1)})["output"].shape == (3,)
+
+
 class Named(Difference):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"y": self.layer(x), "half": self.layer(x) / 2}

@@ -83,6 +83,16 @@ def test_output_may_be_called_as_an_argument_of_numpy_savez(tmp_path: Path) -> N
         assert {name: outputs[name].tolist() for name in outputs} == {"file": [0, 2], "allow_pickle": [1, -2]}
 
 
+def test_timed_call_gets_a_scalar_without_an_axis(tmp_path: Path) -> None:
+    text = """m (float[8] x, int64 rows) => (float[r,c] y) <int64[1] first = {0}, int64[1] rest = {-1}>
+        { count = Unsqueeze(rows, first) shape = Concat<axis = 0>(count, rest) y = Reshape(x, shape) }"""
+    model = onnx_text.save(tmp_path / "m.onnx", text)
+    np.savez(tmp_path / "in.npz", x=np.zeros((3, 8), np.float32), rows=np.array([2, 4, 8]))
+    loaded = {"do": "load", "model": model, "inputs": str(tmp_path / "in.npz"), "threads": 1}
+    _, timed = ask(loaded, {"do": "run", "batch": 1, "calls": 2})
+    assert len(timed.get("samples_ms", timed)) == 2, timed
+
+
 def test_answers_take_the_path_that_is_timed(load, tmp_path: Path) -> None:
     """A device that there is not can be bound in neither."""
     asked = load | {"options": {"device": "abacus"}}
