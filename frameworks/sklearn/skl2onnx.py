@@ -210,16 +210,18 @@ def _round_thresholds(model: Any) -> None:
 def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:
     """Return the columns, name -> type, that scikit-learn converts to floats because a step takes them beside floats.
 
-    skl2onnx refuses such a step, or gives all its columns the type of the first, which truncates floats.
+    skl2onnx refuses such a step, or gives all its columns the type of the first, which truncates floats. Booleans are
+    always converted: its encoders take none.
     """
     types = {spec.name: spec.dtype for spec in signature.inputs if spec.dtype != "str"}
+    booleans = {name: dtype for name, dtype in types.items() if dtype == "bool"}
     if len(set(types.values())) < 2:
-        return {}
+        return booleans
     first = first_step(estimator)
     names = [spec.name for spec in signature.inputs]
     groups = [_column_names(columns, names) for _, _, columns in getattr(first, "transformers_", [("", "", names)])]
     mixed = [name for group in groups if len({types[n] for n in group if n in types}) > 1 for name in group]
-    return {name: types[name] for name in mixed if types.get(name, "float32") != "float32"}
+    return booleans | {name: types[name] for name in mixed if types.get(name, "float32") != "float32"}
 
 
 def _column_names(columns: Any, names: list[str]) -> list[str]:

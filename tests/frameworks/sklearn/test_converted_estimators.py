@@ -33,7 +33,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
 
 from frameworks.sklearn.classifier_training import SklearnTraining
@@ -184,6 +184,19 @@ def test_step_over_columns_of_integers_and_floats_passes_both_gates(exported, na
     for report in model.gates():
         report.raise_if_blocked()
     assert [spec.dtype for spec in model.signature.inputs] == ["int64", "float32", "int64", "bool"]
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(drop="if_binary"), OrdinalEncoder()])
+def test_encoder_of_booleans_passes_both_gates(exported, encoder: object) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"flag": FLAG, "weight": POINTS[:, 0]})
+    encoded = ColumnTransformer([("flags", encoder, ["flag"])], remainder="passthrough")
+    columns = {name: frame[name].to_numpy()[:, None] for name in frame}
+    model = exported(make_pipeline(encoded, LogisticRegression()).fit(frame, LABELS), columns)
+    for report in model.gates():
+        report.raise_if_blocked()
+    assert [spec.dtype for spec in model.signature.inputs] == ["bool", "float32"]
 
 
 def test_pipeline_over_texts_passes_both_gates(exported) -> None:
