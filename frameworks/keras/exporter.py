@@ -51,7 +51,8 @@ def convert_folder(folder: Path, key: str, signature: Signature, path: Path, ops
         graph, inputs, outputs, tables, titles = tf2onnx.tf_loader.from_saved_model(
             str(folder), None, None, tag=["serve"], signatures=[key], **options
         )
-        input_names = [names[titles[tensor]] for tensor in inputs]
+        input_names, own = [names[titles[tensor]] for tensor in inputs], [titles[tensor] for tensor in inputs]
+        titles |= {tensor: f"{titles[tensor]}_out" for tensor in outputs if titles[tensor] in own}
         with tf.Graph().as_default() as tf_graph:
             tf.import_graph_def(graph, name="")
             converted = tf2onnx.tfonnx.process_tf_graph(

@@ -11,7 +11,7 @@ import numpy as np
 from frameworks.arguments import Arguments
 from frameworks.keras.expected_images import expected_images
 from frameworks.keras.tensorflow_setup import start_tensorflow
-from frameworks.session import LoadedModel
+from frameworks.session import LoadedModel, distinct_outputs
 from gauntlet.core.arrays import NamedArrays, require_range
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
@@ -141,18 +141,17 @@ def from_network(network: Any) -> CallableModel:
         inputs, output_names = list(network.inputs), list(network.output_names)
     except (AttributeError, TypeError, ValueError) as error:
         raise StageError(f"the model does not declare its inputs ({error}). Fix: call it once, then save it") from error
-    names = [tensor.name for tensor in inputs]
     specs = [tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype) for tensor in inputs]
 
     def call(*tensors: Any) -> Any:
-        argument = tensors[0] if len(tensors) == 1 else dict(zip(names, tensors, strict=True))
+        argument = tensors[0] if len(tensors) == 1 else [*tensors]
         return keras.tree.flatten(network(argument, training=False))
 
     return CallableModel(
         inputs=tuple(
             (t.name, tf.as_dtype(t.dtype).name, (None if is_open else t.shape[0], *t.shape[1:])) for t in inputs
         ),
-        outputs=_distinct(output_names),
+        outputs=tuple(distinct_outputs(dict.fromkeys(_distinct(output_names)), [tensor.name for tensor in inputs])),
         call=tf.function(call, input_signature=specs),
         parameters=network.count_params(),
         images=expected_images(network),
@@ -177,12 +176,12 @@ def package_of(network: Any) -> Any:
 
 
 def functional(network: Any) -> Any:
-    """Return a Sequential network as a functional one with the same layers; any other network as it is.
+    """Return a network that is Sequential, or takes a dictionary, as a functional one of a list with the same layers.
 
-    Only a functional network names its outputs, and tf2onnx needs their names.
+    Only a functional network names its outputs, and tf2onnx needs their names. Any other network is returned as it is.
     """
     keras = package_of(network)
-    if not isinstance(network, keras.Sequential):
+    if not isinstance(network, keras.Sequential) and not isinstance(getattr(network, "_inputs_struct", None), dict):
         return network
     return keras.Model(network.inputs, network.outputs, name=network.name)
 
@@ -199,8 +198,8 @@ def from_saved_model(folder: Path, signature: str) -> CallableModel:
     if signature not in loaded.signatures:
         raise StageError(f"{folder}: has no signature {signature!r}; train.signature may be: {[*loaded.signatures]}")
     function = loaded.signatures[signature]
-    specs = function.structured_input_signature[1]
-    outputs = tuple(function.structured_outputs)
+    specs = dict(sorted(function.structured_input_signature[1].items()))  # each process reads another order
+    outputs = tuple(sorted(function.structured_outputs))
 
     def call(*tensors: Any) -> Sequence[Any]:
         results = function(**dict(zip(specs, tensors, strict=True)))
@@ -209,7 +208,7 @@ def from_saved_model(folder: Path, signature: str) -> CallableModel:
     call.model = loaded  # type: ignore[attr-defined] # the function holds only weak references to the variables
     return CallableModel(
         inputs=tuple((name, spec.dtype.name, tuple(spec.shape)) for name, spec in specs.items()),
-        outputs=outputs,
+        outputs=tuple(distinct_outputs(dict.fromkeys(outputs), specs)),
         call=call,
         parameters=sum(int(np.prod(v.shape)) for v in getattr(loaded, "variables", ())),
     )

@@ -191,6 +191,36 @@ def test_export_keeps_names_apart_when_there_are_several_inputs_and_outputs(
     assert {value.name for value in proto.graph.output} == {"zebra", "ape"}
 
 
+@pytest.mark.parametrize("form", ["other keys", "nested"])
+def test_inputs_may_stand_in_any_structure(bring: Bring, tmp_path: Path, form: str) -> None:
+    keras = start_tensorflow()
+    a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b")
+    inputs = {"z": a, "c": b} if form == "other keys" else [a, [b]]
+    keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Concatenate()([a, b]))).save(tmp_path / "net.keras")
+    rows = np.random.default_rng(3).standard_normal((12, 5)).astype(np.float32)
+    source, out = bring(KerasModel(model=tmp_path / "net.keras"), {"a": rows[:, :3], "b": rows[:, 3:]}, "none")
+    model, _ = exported(Tf2Onnx(), source, out)
+    pass_the_gates(source, model, out)
+
+
+def test_outputs_of_a_saved_model_are_in_order_and_may_be_called_as_its_input(bring: Bring, tmp_path: Path) -> None:
+    start_tensorflow()
+    import tensorflow as tf
+
+    class Doubled(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.float32, name="x")])
+        def call(self, x: Any) -> Any:
+            return {name: index * x for index, name in enumerate("yxdcba")}
+
+    module = Doubled()
+    tf.saved_model.save(module, str(tmp_path / "doubled"), signatures={"serving_default": module.call})
+    rows = np.random.default_rng(3).standard_normal((12, 3)).astype(np.float32)
+    source, out = bring(SavedModelFolder(trust=True, model=tmp_path / "doubled"), {"x": rows}, "none")
+    assert [spec.name for spec in source.facts.signature.outputs] == [*"abcd", "x_out", "y"]
+    model, _ = exported(SavedModel(), source, out)
+    pass_the_gates(source, model, out)
+
+
 @pytest.mark.parametrize(("exporter", "layout"), zip(EXPORTERS, ("NHWC", "NCHW"), strict=True))
 def test_export_is_right_at_every_size_when_the_network_takes_any(
     bring: Bring, tmp_path: Path, exporter: Tf2Onnx | SavedModel, layout: str
