@@ -17,10 +17,9 @@ from flows.cli.shared import Output, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from gauntlet.core.errors import GateFailed
 from gauntlet.reporting.text_format import counted, percent, printable, ratio, size
 from gauntlet.runtime.signals import end_in_order
-from wings.fleet.fleet_record import last_fleet
+from wings.fleet.fleet_record import FleetRecord
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
 
@@ -37,19 +36,16 @@ def run_fleet(options: argparse.Namespace) -> int:
     code = 0
     prepare = partial(import_module, "wings.fleet.fleet_flow")
     with explain_full_disk(home), prefect_server(home, while_starting=prepare) as api, live(console):
-        from wings.fleet.fleet_flow import fleet
+        from wings.fleet.fleet_flow import NotAllPassed, fleet
 
         try:
-            fleet(folder, settings, workers=options.workers, fresh=options.fresh)
-        except GateFailed as error:
-            code = error.exit_code
+            fleet_id = fleet(folder, settings, workers=options.workers, fresh=options.fresh)
+        except NotAllPassed as error:
+            code, fleet_id = error.exit_code, error.fleet_id
         finally:
             wait_for_prefect_events(api, None)
-    record = last_fleet(home, folder, settings)
-    report = record.report() if record else None
-    if record is None or report is None:
-        raise RuntimeError("the fleet left no report")
-    print_fleet(console, report, record.folder / "fleet.html")
+    record = FleetRecord(home.root / "fleets" / fleet_id)
+    print_fleet(console, record.report(), record.folder / "fleet.html")
     return code
 
 

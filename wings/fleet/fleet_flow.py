@@ -37,6 +37,18 @@ log = logging.getLogger("gauntlet")
 STOP_S = 30
 """A process that was asked to end closes the record of its run meanwhile."""
 MAX_NAMED = 5
+FINAL = ("passed", "failed")
+"""Verdicts on a model; what else ended its run, such as short memory or a missing file, may have been mended."""
+NOT_UTF8 = "its path is not UTF-8. Fix: rename it"
+
+
+class NotAllPassed(GateFailed):
+    """Not every model of a fleet passed."""
+
+    def __init__(self, report: FleetReport) -> None:
+        names = [result.model for result in report.others]
+        super().__init__(f"{len(names)} of {len(report.results)} models did not pass: {listed(names, MAX_NAMED)}")
+        self.fleet_id = report.fleet_id
 
 
 @flow(name="gauntlet-fleet", flow_run_name="{folder}", persist_result=False, log_prints=False)
@@ -56,17 +68,18 @@ def fleet(
 
     Raises:
         ConfigError: when there is no model in the folder.
-        GateFailed: when not every model passed.
+        NotAllPassed: when not every model passed.
     """
     log.setLevel(logging.INFO)
     home, began = Home.find(), time.monotonic()
     models = {model.digest(settings): model for model in find_models(folder)}
     home.create()
     with fleet_record(home, folder, settings, fresh=fresh) as record:
-        known = record.results()
-        if kept := known.keys() & models.keys():
-            log.info("%s: goes on; %d of %d models are done", record.folder.name, len(kept), len(models))
-        waiting = {digest: model for digest, model in models.items() if digest not in known}
+        known = record.results().items()
+        results = {digest: result for digest, result in known if digest in models and result.verdict in FINAL}
+        if results:
+            log.info("%s: goes on; %d of %d models are done", record.folder.name, len(results), len(models))
+        waiting = {digest: model for digest, model in models.items() if digest not in results}
 
         def start(digest: str) -> BaseProcess:
             record.file(digest, ".json").unlink(missing_ok=True)
@@ -77,15 +90,20 @@ def fleet(
 
         def finish(digest: str, process: BaseProcess) -> None:
             result = record.outcome(digest) or _lost(waiting[digest], process, record.file(digest, ".log"))
-            record.finished(digest, result)
             steps_log.info("", extra={"work": digest, "ended": result.model})
-            log.info("%s: %s (%d of %d)", result.model, _told(result), len(record.results()), len(models))
+            add(digest, result)
 
+        def add(digest: str, result: FleetResult) -> None:
+            record.finished(digest, result)
+            results[digest] = result
+            log.info("%s: %s (%d of %d)", result.model, _told(result), len(results), len(models))
+
+        for digest in [digest for digest, model in waiting.items() if not model.has_valid_path]:
+            add(digest, FleetResult(model=waiting.pop(digest).name, verdict="invalid", reason=NOT_UTF8))
         run_processes(list(waiting), start, finish, workers)
-        results = record.results()
         report = record.close(tuple(results[digest] for digest in models), time.monotonic() - began)
     if report.others:
-        raise GateFailed(_verdict(report))
+        raise NotAllPassed(report)
     return report.fleet_id
 
 
@@ -162,11 +180,6 @@ def _told(result: FleetResult) -> str:
     if result.verdict != "passed":
         return f"{result.outcome}: {result.reason.partition(chr(10))[0]}"
     return f"passed, {result.winner}" + (f" {ratio(result.speedup)}" if result.speedup else "")
-
-
-def _verdict(report: FleetReport) -> str:
-    names = [result.model for result in report.others]
-    return f"{len(names)} of {len(report.results)} models did not pass: {listed(names, MAX_NAMED)}"
 
 
 def _print_into(path: Path) -> None:

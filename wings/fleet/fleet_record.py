@@ -53,10 +53,9 @@ class FleetRecord:
         path = self.file(digest, ".json")
         return FleetResult.model_validate_json(path.read_bytes()) if path.exists() else None
 
-    def report(self) -> FleetReport | None:
+    def report(self) -> FleetReport:
         """Return the report of a fleet whose models are all done."""
-        path = self.folder / "fleet.json"
-        return FleetReport.model_validate_json(path.read_bytes()) if path.exists() else None
+        return FleetReport.model_validate_json((self.folder / "fleet.json").read_bytes())
 
     def close(self, results: tuple[FleetResult, ...], seconds: float) -> FleetReport:
         """Write the report and its page, and note that all is done."""
@@ -100,7 +99,8 @@ def fleet_record(home: Home, models: Path, settings: tuple[str, ...], *, fresh: 
 
 def last_fleet(home: Home, models: Path, settings: tuple[str, ...]) -> FleetRecord | None:
     """Return the newest fleet with this folder and these settings."""
-    key, records = _key(models, settings), map(FleetRecord, sorted((home.root / "fleets").glob("*"), reverse=True))
+    key, journals = _key(models, settings), sorted((home.root / "fleets").glob("*/journal.jsonl"), reverse=True)
+    records = (FleetRecord(journal.parent) for journal in journals)
     return next((record for record in records if {name: record.start.get(name) for name in key} == key), None)
 
 

@@ -1,11 +1,15 @@
 """Many models: broken ones stop nothing, a kill repeats nothing that was finished, and nothing is left behind."""
 
+import argparse
 import io
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -20,8 +24,9 @@ from rich.console import Console
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
-from wings.fleet.fleet_command import print_fleet
-from wings.fleet.fleet_flow import _lost, fleet, result_of, run_processes
+from wings.fleet import fleet_command, fleet_flow
+from wings.fleet.fleet_command import print_fleet, run_fleet
+from wings.fleet.fleet_flow import NotAllPassed, _lost, fleet, result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
@@ -73,9 +78,11 @@ def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, 
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert sorted(finished(home)) == [f"m{number:02}.onnx" for number in range(4)]  # none twice
+    passed = [name for name in finished(home) if name not in broken]
+    assert sorted(passed) == [f"m{number:02}.onnx" for number in range(4) if number != 1]  # none twice
     assert finished(home)[: len(before)] == before
-    assert f"goes on; {len(before)} of 4 models are done" in done.stdout
+    done_before = len({*before} - {*broken})
+    assert f"goes on; {done_before} of 4 models are done" in done.stdout
     assert "3 of 4 models passed" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith("Page:"))
     record = last_fleet(home, tmp_path / "models", QUICK)
@@ -106,6 +113,78 @@ def test_fleet_is_continued_until_it_ends_unless_something_else_is_asked(tmp_pat
         with fleet_record(home, models, settings, fresh=fresh) as other:
             assert other.folder != first.folder
             assert other.results() == {}
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of three models; no process is started for any of them."""
+    write_models(tmp_path / "models", 3)
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(fleet_flow, "run_processes", processes([]))
+    return tmp_path / "models"
+
+
+def processes(
+    verdicts: list[str], while_at_work: Callable[[], object] = lambda: None, interrupted: bool = False
+) -> Callable[..., None]:
+    """Return what ends a fleet's processes: one with each verdict, and the others by a kill."""
+
+    def run(waiting: list[str], start: object, finish: Callable[[str, object], None], workers: int) -> None:
+        while_at_work()
+        left = [*verdicts]
+        for digest in waiting:
+            if left:
+                [record] = Home.find().root.glob("fleets/*/journal.jsonl")
+                result = FleetResult(model=f"model {digest}", verdict=left.pop(0))  # type: ignore[arg-type]
+                (record.parent / "models").mkdir(exist_ok=True)
+                (record.parent / "models" / f"{digest[:16]}.json").write_text(result.model_dump_json())
+            finish(digest, SimpleNamespace(exitcode=-signal.SIGKILL))
+        if interrupted:
+            raise KeyboardInterrupt
+
+    return run
+
+
+def test_fleet_that_goes_on_repeats_what_broke_and_keeps_the_verdicts_on_models(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_flow, "run_processes", processes(["passed", "failed"], interrupted=True))
+    with pytest.raises(KeyboardInterrupt):
+        fleet.fn(models)
+    monkeypatch.setattr(fleet_flow, "run_processes", processes(["passed"]))
+    with pytest.raises(NotAllPassed, match="1 of 3 models did not pass"):
+        fleet.fn(models)
+    assert [result.verdict for result in last_fleet(Home.find(), models, ()).report().results] == [  # type: ignore[union-attr]
+        "passed",
+        "failed",
+        "passed",
+    ]
+
+
+def test_file_whose_name_is_not_utf_8_is_invalid_and_the_fleet_has_a_report(models: Path) -> None:
+    Path(os.fsdecode(bytes(models) + b"/caf\xe9.onnx")).write_bytes(b"")
+    with pytest.raises(NotAllPassed, match=r"caf\\xe9\.onnx"):
+        fleet.fn(models)
+    record = last_fleet(Home.find(), models, ())
+    assert record is not None
+    [result] = [result for result in record.report().results if result.verdict == "invalid"]
+    assert (result.model, result.reason) == ("caf\\xe9.onnx", "its path is not UTF-8. Fix: rename it")
+    assert "caf\\xe9.onnx" in (record.folder / "fleet.html").read_text()
+
+
+def test_command_shows_its_own_fleet_where_a_newer_one_of_the_folder_is_at_work(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start_another() -> None:
+        with fleet_record(Home.find(), models, (), fresh=True) as record:
+            record.folder.rename(record.folder.with_name("20991231-235959-fleet-ffff"))
+
+    monkeypatch.setattr(fleet_flow, "fleet", fleet.fn)
+    monkeypatch.setattr(fleet_flow, "run_processes", processes([], start_another))
+    monkeypatch.setattr(fleet_command, "prefect_server", lambda *_, **__: nullcontext("http://127.0.0.1:1/api"))
+    monkeypatch.setattr(fleet_command, "wait_for_prefect_events", lambda *_: None)
+    assert run_fleet(argparse.Namespace(folder=str(models), set=[], workers=1, fresh=False)) == 1
+    assert "0 of 3 models passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

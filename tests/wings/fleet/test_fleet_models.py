@@ -1,5 +1,6 @@
 """Which models a folder has, what names each by its content, and the page of a fleet."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,49 @@ def test_model_is_the_same_until_its_content_or_a_setting_changes(folder: Path) 
     np.savez(folder / "b.npz", x=np.zeros((8, 4), np.float32))
     after = digests("a=1")
     assert [name for name in before if before[name] != after[name]] == ["b.onnx"]
+
+
+def test_configuration_is_another_model_when_a_file_that_it_names_changes(folder: Path, tmp_path: Path) -> None:
+    model, samples = folder / "deep" / ".network" / "model.onnx", folder / "deep" / "samples.arrays.npz"
+    model.parent.mkdir()
+    onnx.save(MODEL, model)
+    np.savez(samples, x=np.ones((64, 4), np.float32))
+    text = f"train: {{kind: onnx, model: {model}}}\ndata: {{kind: arrays, path: {samples}}}\n"
+    (folder / "run.yaml").write_text(text)
+
+    def digest() -> str:
+        return next(model.digest(()) for model in find_models(folder) if model.name == "run.yaml")
+
+    before = digest()
+    assert digest() == before
+    np.savez(samples, x=np.zeros((64, 4), np.float32))
+    with_other_samples = digest()
+    onnx.save(onnx_text.model("m (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"), model)
+    assert len({before, with_other_samples, digest()}) == 3
+
+
+def test_model_is_another_one_when_weights_with_a_name_of_their_own_change(folder: Path) -> None:
+    weights = {"w": np.ones((4, 3), np.float32)}
+    proto = onnx_text.model("m (float[n,4] x) => (float[n,3] y) <float[4,3] w> { y = MatMul(x, w) }", weights)
+    onnx.save(proto, folder / "a.onnx", save_as_external_data=True, location="numbers.bin", size_threshold=0)
+    [model] = [model for model in find_models(folder) if model.name == "a.onnx"]
+    before = model.digest(())
+    (folder / "numbers.bin").write_bytes(bytes(4 * 12))
+    assert model.digest(()) != before
+
+
+def test_link_to_a_missing_model_is_a_model_that_is_refused(folder: Path) -> None:
+    (folder / "gone.onnx").symlink_to(folder / "nowhere" / "gone.onnx")
+    [model] = [model for model in find_models(folder) if model.name == "gone.onnx"]
+    with pytest.raises(ConfigError, match=r"gone\.onnx: no such file"):
+        model.configure(())
+
+
+def test_folder_whose_name_is_not_utf_8_is_one_clear_error(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"caf\\xe9: the name is not UTF-8. Fix: rename the folder"):
+        find_models(folder)
 
 
 def test_folder_without_models_is_one_clear_error(tmp_path: Path) -> None:
