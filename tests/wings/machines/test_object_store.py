@@ -77,6 +77,19 @@ def test_artifact_without_its_main_file_is_not_there(address: str, tmp_path: Pat
     assert there.is_intact(artifact)
 
 
+def test_artifact_that_a_killed_clean_up_has_half_removed_is_sent_again(address: str, tmp_path: Path) -> None:
+    here, there = machine(address, tmp_path / "a"), machine(address, tmp_path / "b")
+    artifact = here.put(made(tmp_path), made(tmp_path, "model.onnx.data"))
+    here.delete(f"store/{artifact.path}.data")
+    assert here.is_intact(artifact)
+    assert there.is_intact(artifact)
+
+
+def test_no_word_in_the_name_of_a_model_is_taken_for_an_error(address: str, tmp_path: Path) -> None:
+    artifact = machine(address, tmp_path / "a").put(made(tmp_path, "redirect.onnx"))
+    assert machine(address, tmp_path / "b").path(artifact).read_bytes() == b"weights"
+
+
 def test_store_without_an_address_is_a_folder(tmp_path: Path) -> None:
     store = open_store(tmp_path, "")
     assert type(store) is Store

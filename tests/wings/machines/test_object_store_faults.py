@@ -12,7 +12,7 @@ from azure_server import CONTAINER
 from object_server import BUCKET, MIB, SECRET, ObjectServer, machine, made
 
 from gauntlet.core.artifact import Store, open_store, sha256_of
-from gauntlet.core.errors import ConfigError, StoreUnavailable
+from gauntlet.core.errors import ConfigError, StoreRefused, StoreUnavailable
 from wings.machines.library import object_store, object_store_client
 
 from .conftest import reached
@@ -194,6 +194,30 @@ def test_address_that_is_none_is_refused_and_its_secrets_are_not_repeated(
         open_store(tmp_path, address)
     assert message in str(error.value)
     assert "hidden" not in str(error.value)
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    address = f"file://{made(tmp_path, 'file')}/store"
+    with pytest.raises(ConfigError, match=rf"GAUNTLET_STORE={address}: Not a directory"):
+        machine(address, tmp_path).publish("results/a.json", "{}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Permission denied (os error 13)", r"nothing can be written there .*/results: Permission denied.* Fix: allow"),
+        ("Read-only file system (os error 30)", "nothing can be written there"),
+        ("No space left on device (os error 28)", "its disk is full. Fix: free space there, for example with gauntlet"),
+    ],
+)
+def test_folder_that_takes_nothing_is_not_waited_for(reason: str, message: str) -> None:
+    from obstore.exceptions import GenericError
+
+    def put() -> None:
+        raise GenericError(f"Generic LocalFileSystem error: Unable to create dir /mounted/results: {reason}")
+
+    with pytest.raises(StoreRefused, match=rf"GAUNTLET_STORE=file:///mounted: {message}"):
+        object_store_client.patiently("file:///mounted", put, patience_s=3600.0)
 
 
 @pytest.mark.nightly

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -28,6 +28,7 @@ from gauntlet.core.frozen import Frozen
 from wings.machines.library.object_store_client import PAUSE_S, Result, connect, patiently, permanent_fault
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore as Client
 
 log = logging.getLogger("gauntlet")
@@ -43,14 +44,6 @@ LIVE_S = 600.0
 
 _intact: set[tuple[str, int, int]] = set()
 """Files of this machine that this process has compared with their digests: path, size, time of change in ns."""
-
-
-class StoredObject(TypedDict):
-    """What a listing says of an object."""
-
-    path: str
-    size: int
-    last_modified: datetime
 
 
 class MissingArtifact(StageError):  # noqa: N818 - a finding, as GateFailed is
@@ -161,12 +154,11 @@ class ObjectStore(Store):
         except PipelineError as error:
             log.warning("a clean-up may remove what this run has in %s: %s", self.address, error)
 
-    def objects(self, prefix: str) -> list[StoredObject]:
+    def objects(self, prefix: str) -> "list[ObjectMeta]":
         """Return all objects below a path."""
         import obstore
 
-        pages = self._ask(lambda: list(obstore.list(self.client, prefix)))
-        return [cast(StoredObject, item) for page in pages for item in page]
+        return self._ask(lambda: [*obstore.list(self.client, prefix).collect()])
 
     def delete(self, *paths: str) -> None:
         """Remove objects; those that are gone already are no error."""
@@ -224,20 +216,16 @@ class ObjectStore(Store):
     def _ask(self, do: Callable[[], Result], patience_s: float | None = None) -> Result:
         return patiently(self.address, do, patience_s)
 
-    def _size(self, artifact: Artifact) -> int | None:
-        """Return the size of the artifact's main file in the object store, where it has one."""
-        import obstore
-
-        with contextlib.suppress(FileNotFoundError):
-            return self._ask(lambda: int(obstore.head(self.client, f"store/{artifact.path}")["size"]))
-        return None
-
     def _share(self, artifact: Artifact) -> None:
-        """Send an artifact of the folder, unless the object store has it."""
-        main = self.root / artifact.path
-        if self._size(artifact) != main.stat().st_size:
-            for each in (*(f for f in main.parent.iterdir() if f != main), main):
-                self._upload(each, f"{_folder(artifact)}/{each.name}")
+        """Send an artifact of the folder, unless the object store has all its files."""
+        main, sizes = (
+            self.root / artifact.path,
+            {each["path"]: each["size"] for each in self.objects(_folder(artifact))},
+        )
+        files = {f"{_folder(artifact)}/{f.name}": f for f in (*(f for f in main.parent.iterdir() if f != main), main)}
+        if any(sizes.get(name) != file.stat().st_size for name, file in files.items()):
+            for name, file in files.items():
+                self._upload(file, name)
 
     def _upload(self, file: Path, name: str) -> None:
         """Send a file in parts. It may replace one that another machine has just sent: they have the same content."""

@@ -30,7 +30,9 @@ PERMANENT = (
         r"169\.254\.169\.254|metadata\.google|MissingCredentials|no credentials",
         "no credentials. Fix: set the provider's variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     ),
-    (r"redirect|PermanentRedirect", "the bucket is in another region. Fix: set AWS_REGION"),
+    (r"Received redirect|PermanentRedirect", "the bucket is in another region. Fix: set AWS_REGION"),
+    (r"os error (13|30)\b", "nothing can be written there ({1}). Fix: allow this user to write into the folder"),
+    (r"os error 28\b", "its disk is full. Fix: free space there, for example with gauntlet clean --shared"),
     (r"status code: 4(?!08|29)\d\d", "the server refused the request ({1})"),
 )
 """Part of an error's text -> what is wrong; {0} is the variable with the address, {1} the text."""
@@ -68,7 +70,7 @@ def connect(address: str) -> "Client":
             },
             retry_config={"max_retries": 2},
         )
-    except (BaseError, ValueError) as error:
+    except (BaseError, ValueError, OSError) as error:
         raise StoreRefused(f"{STORE_ADDRESS}={address}: {short_text(error)}") from error
 
 

@@ -4,12 +4,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError
-from wings.machines.library.object_store import ObjectStore, SharedRun, StoredObject
+from wings.machines.library.object_store import ObjectStore, SharedRun
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 BATCH = 500
 DAY_S = 86_400
@@ -19,15 +23,15 @@ DAY_S = 86_400
 class SharedCleanup:
     """What is removed, by kind."""
 
-    runs: tuple[StoredObject, ...]
-    results: tuple[StoredObject, ...]
-    files: tuple[StoredObject, ...]
+    runs: "tuple[ObjectMeta, ...]"
+    results: "tuple[ObjectMeta, ...]"
+    files: "tuple[ObjectMeta, ...]"
     """Of artifacts."""
-    leftovers: tuple[StoredObject, ...]
+    leftovers: "tuple[ObjectMeta, ...]"
     """Leases of processes that were killed."""
 
     @property
-    def objects(self) -> tuple[StoredObject, ...]:
+    def objects(self) -> "tuple[ObjectMeta, ...]":
         """Everything that is removed, in this order; results go before the artifacts that they name."""
         return (*self.runs, *self.results, *self.files, *self.leftovers)
 
@@ -84,11 +88,11 @@ def plan_shared_cleanup(
     )
 
 
-def _folder(file: StoredObject) -> str:
+def _folder(file: "ObjectMeta") -> str:
     return file["path"].rpartition("/")[0]
 
 
-def _record(store: ObjectStore, run: StoredObject) -> SharedRun | None:
+def _record(store: ObjectStore, run: "ObjectMeta") -> SharedRun | None:
     text = store.published(run["path"])
     try:
         return SharedRun.model_validate_json(text) if text is not None else None
