@@ -23,7 +23,7 @@ from pydantic import Field
 from flows.record.home import Home
 from flows.servers.local_servers import is_alive, stop
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import PipelineError, one_line
 from gauntlet.core.frozen import Frozen
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -132,7 +132,7 @@ class Part:
     def _started(self) -> psutil.Process | None:
         try:
             process = self.start()
-        except (StageError, OSError, psutil.Error) as error:
+        except (PipelineError, OSError, psutil.Error) as error:
             self.state = self.state.replace(ready=False, error=one_line(error))
             return None
         noted = {} if process is None else {"pid": process.pid, "created": process.create_time()}

@@ -17,7 +17,7 @@ from harness import called
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.local_servers import is_alive, launch
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from wings.platform.local_platform import PlatformSettings
 from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file, supervisor_lock
 
@@ -27,10 +27,6 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 def sleeping() -> psutil.Process:
     return psutil.Popen(SLEEP, stdout=subprocess.DEVNULL)
-
-
-def refusing() -> psutil.Process:
-    raise StageError("port 1 is taken")
 
 
 def until(home: Home, ready: Callable[[PlatformState], bool]) -> Any:
@@ -130,7 +126,11 @@ def test_second_supervisor_of_a_home_ends_at_once(home: Home) -> None:
     assert (done.returncode, done.stderr) == (1, "a supervisor of this home runs already\n")
 
 
-def test_client_waits_for_servers_and_the_state_says_why(home: Home) -> None:
+@pytest.mark.parametrize("kind", [StageError, ConfigError])
+def test_client_waits_for_servers_and_the_state_says_why(home: Home, kind: type[PipelineError]) -> None:
+    def refusing() -> psutil.Process:
+        raise kind("port 1 is taken")
+
     done: list[int] = []
     supervisor = Supervisor(home, [Part("server", refusing)], [Part("once", lambda: done.append(1))])
     thread = threading.Thread(target=supervisor.run)
