@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, Self, cast
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from gauntlet.core.errors import ConfigError, install_command, one_line
 from gauntlet.core.frozen import Frozen, JsonObject, Kind
@@ -65,6 +65,8 @@ class BaseTarget(Kind):
 
     named_entries: ClassVar[str] = ""
     """The option whose entries are part of the name, such as `properties`."""
+    set_elsewhere: ClassVar[dict[str, str]] = {}
+    """Keys that are refused among these entries -> the option that sets them: the name would have another value."""
 
     bundled_entries: ClassVar[frozenset[str]] = frozenset()
     """Keys of options with entries of any name that a bundle may have: they load no code, and name no file."""
@@ -72,6 +74,12 @@ class BaseTarget(Kind):
     """For a device that is elsewhere: there is no one to ask here."""
     fallback: ClassVar[str | None] = None
     """Where the nodes run that it does not take; None where it refuses a model with any."""
+
+    @model_validator(mode="after")
+    def _entries_are_not_set_elsewhere(self) -> Self:
+        if twice := sorted(self.set_elsewhere.keys() & getattr(self, self.named_entries, {}).keys()):
+            raise ValueError(f"{self.named_entries}.{twice[0]}: {self.set_elsewhere[twice[0]]} sets it; remove it here")
+        return self
 
     @property
     def name(self) -> str:

@@ -117,8 +117,9 @@ class BenchmarkConfig(Frozen):
             raise ValueError(
                 f"the first target must be ort-cpu on this machine, the baseline of all others; got {targets[0].name}"
             )
-        if len({target.name for target in targets}) < len(targets):
-            raise ValueError("target names must be unique")
+        names = [target.name for target in targets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"target names must be unique, but {', '.join(twice)} is there twice; remove one")
         return targets
 
     @model_validator(mode="after")

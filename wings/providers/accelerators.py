@@ -26,6 +26,7 @@ class OrtCuda(OrtTarget):
     provider: ClassVar[str] = "CUDAExecutionProvider"
     device: ClassVar[str | None] = "cuda"
     named_entries: ClassVar[str] = "properties"
+    set_elsewhere: ClassVar[dict[str, str]] = {"use_tf32": "tf32", "device_id": "device_id"}
     named_if_changed: ClassVar[dict[str, str]] = {"tf32": "tf32", "device_id": "gpu{}"}
 
     @property

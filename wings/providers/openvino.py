@@ -39,6 +39,7 @@ class OpenVino(BaseTarget):
     may_fork: ClassVar[bool] = True
     named: ClassVar[tuple[str, ...]] = ("precision",)
     named_entries: ClassVar[str] = "properties"
+    set_elsewhere: ClassVar[dict[str, str]] = {"INFERENCE_NUM_THREADS": "benchmark.threads"}
     bundled_entries: ClassVar[frozenset[str]] = frozenset(
         {
             *("ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION", "ENABLE_HYPER_THREADING", "SCHEDULING_CORE_TYPE"),
@@ -53,10 +54,10 @@ class OpenVino(BaseTarget):
         return "f32" if self.precision == "default" else self.precision
 
     def engine_options(self) -> JsonObject:
-        """Return the device and the properties, including the pinned precision."""
+        """Return the device and the properties, including the pinned precision unless they name one."""
         pinned = {"int8": "f32"}.get(self.precision, self.precision)
         hint = {} if self.precision == "default" else {"INFERENCE_PRECISION_HINT": pinned}
-        return {"device": self.device, "properties": {**self.properties, **hint}}
+        return {"device": self.device, "properties": {**hint, **self.properties}}
 
 
 class OrtOpenVino(OrtTarget):

@@ -189,7 +189,7 @@ PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60, res
     [
         (["ort-cpu", "abacus"], "unknown target 'abacus'; available: ort-cpu"),
         (["openvino-f32"], "the first target must be ort-cpu"),
-        (["ort-cpu", "ort-cpu"], "target names must be unique"),
+        (["ort-cpu", "ort-cpu"], "target names must be unique, but ort-cpu is there twice; remove one"),
     ],
 )
 def test_targets_of_a_run_are_refused_when_they_make_no_sense(targets: list[object], message: str) -> None:

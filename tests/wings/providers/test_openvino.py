@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -64,6 +65,18 @@ def test_runtime_computes_in_what_the_processor_multiplies(
 def test_name_tells_targets_apart_that_compute_otherwise() -> None:
     targets = [OpenVino(), OpenVino(device="GPU"), OpenVino(properties={"A": "1"}), OpenVino(properties={"A": "2"})]
     assert len({target.name for target in targets}) == len(targets)
+
+
+def test_target_computes_in_what_its_name_says() -> None:
+    target = OpenVino(properties={"INFERENCE_PRECISION_HINT": "bf16"})
+    assert target.name == "openvino-f32-INFERENCE_PRECISION_HINT=bf16"
+    assert target.options()["properties"] == {"INFERENCE_PRECISION_HINT": "bf16"}
+
+
+def test_property_that_the_benchmark_sets_is_refused() -> None:
+    message = r"properties\.INFERENCE_NUM_THREADS: benchmark\.threads sets it; remove it here"
+    with pytest.raises(ValidationError, match=message):
+        OpenVino(properties={"INFERENCE_NUM_THREADS": "2"})
 
 
 def test_kind_alone_means_its_default() -> None:

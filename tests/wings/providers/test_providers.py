@@ -39,6 +39,12 @@ def test_options_of_cuda_reach_the_provider_and_the_name() -> None:
     assert chosen.name == "ort-cuda-gpu1-cudnn_conv_algo_search=HEURISTIC-gpu_mem_limit=2147483648"
 
 
+@pytest.mark.parametrize(("key", "option"), [("use_tf32", "tf32"), ("device_id", "device_id")])
+def test_property_that_another_option_sets_is_refused(key: str, option: str) -> None:
+    with pytest.raises(ValidationError, match=rf"properties\.{key}: {option} sets it; remove it here"):
+        OrtCuda(properties={key: "1"})
+
+
 @pytest.mark.skipif(not NO_GPU, reason="this machine has an NVIDIA GPU")
 def test_chosen_options_do_not_hide_why_there_is_no_gpu() -> None:
     reason = OrtCuda(device_id=1, properties={"gpu_mem_limit": "1073741824"}).unavailable()
