@@ -29,11 +29,14 @@ STEP_TEXT = """{header}
 training_step (float[n, {features}] features, int64[n] labels, float[{classes}, {features}] weight,
                float[{classes}] bias, float learning_rate)
   => (float loss, float[{classes}, {features}] new_weight, float[{classes}] new_bias)
-<int64 classes = {{{classes}}}, float[2] off_on = {{0, 1}}, int64[1] samples = {{0}}>
+<int64[{classes}] classes = {{{ids}}}, int64[1] samples = {{0}}, int64[1] columns = {{1}}>
 {{
   scores = Gemm <transB = 1> (features, weight, bias)
   log_shares = LogSoftmax <axis = 1> (scores)
-  targets = OneHot <axis = 1> (labels, classes, off_on)
+  label_column = Unsqueeze (labels, columns)
+  is_label = Equal (label_column, classes)
+  targets = Cast <to = 1> (is_label)
+  is_known = ReduceSum (targets, columns)
   shape = Shape (labels)
   size = Cast <to = 1> (shape)
   count = Squeeze (size)
@@ -42,7 +45,8 @@ training_step (float[n, {features}] features, int64[n] labels, float[{classes}, 
   mean = Div (total, count)
   loss = Neg (mean)
   shares = Exp (log_shares)
-  off_by = Sub (shares, targets)
+  known_shares = Mul (shares, is_known)
+  off_by = Sub (known_shares, targets)
   gradient = Div (off_by, count)
   weight_gradient = Gemm <transA = 1> (gradient, features)
   bias_gradient = ReduceSum <keepdims = 0> (gradient, samples)
@@ -111,9 +115,10 @@ def training_step(classes: int, features: int) -> onnx.ModelProto:
     Inputs: `features` (n, features), `labels` (n,) int64, `weight`, `bias`, and the scalar `learning_rate`. Outputs:
     `loss` before the step, `new_weight` and `new_bias`. With P the softmax of the scores and T the labels as one-hot
     rows, the gradient of the mean cross-entropy by the scores is (P - T) / n (Bishop, Pattern Recognition and Machine
-    Learning, 2006, section 4.3.4). A label outside the classes has no target, and adds nothing to the loss.
+    Learning, 2006, section 4.3.4). A label outside the classes adds nothing to the loss or to the gradient.
     """
-    return onnx.parser.parse_model(STEP_TEXT.format(header=HEADER, classes=classes, features=features))
+    ids = ", ".join(map(str, range(classes)))
+    return onnx.parser.parse_model(STEP_TEXT.format(header=HEADER, classes=classes, features=features, ids=ids))
 
 
 def find_last_layer(proto: onnx.ModelProto, output: str, feed: NamedArrays) -> LastLayer:

@@ -54,6 +54,16 @@ def test_step_is_of_operators_that_every_runtime_has() -> None:
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 17)]
 
 
+@pytest.mark.parametrize("label", [-1, -CLASSES, CLASSES, -100])
+def test_label_outside_the_classes_teaches_nothing(label: int) -> None:
+    feed = {"features": np.ones((1, SIZE), np.float32), "labels": np.array([label]), "learning_rate": RATE}
+    feed |= {"weight": np.eye(CLASSES, SIZE, dtype=np.float32), "bias": np.ones(CLASSES, np.float32)}
+    loss, weight, bias = session(training_step(CLASSES, SIZE)).run(["loss", "new_weight", "new_bias"], feed)
+    assert loss == 0
+    assert (weight == feed["weight"]).all()
+    assert (bias == feed["bias"]).all()
+
+
 def test_large_scores_do_not_overflow() -> None:
     feed = {"features": np.full((2, SIZE), 1e4, np.float32), "labels": np.array([0, 1])}
     feed |= {"weight": np.eye(CLASSES, SIZE, dtype=np.float32) * 100, "bias": np.zeros(CLASSES, np.float32)}
