@@ -26,3 +26,19 @@ def imperfect(truth: np.ndarray, rng: np.random.Generator, noise: float = 2.0) -
     found[:, :, 5] = rng.uniform(0.3, 1, found.shape[:2])
     extra[:, :, 5] = rng.uniform(0.05, 0.7, extra.shape[:2])
     return np.concatenate([found, extra], axis=1)
+
+
+def apart(rng: np.random.Generator, images: int) -> np.ndarray:
+    """Return one to four objects an image that do not overlap, with scores from 0.6 to 0.95."""
+    boxes = objects(rng, images, most=4)
+    corners = np.array([[4, 4], [52, 4], [4, 52], [52, 52]], np.float32)
+    boxes[:, :, :2] = corners
+    boxes[:, :, 2:4] = corners + rng.uniform(16, 40, (images, 4, 2))
+    boxes[:, :, 5] = rng.uniform(0.6, 0.95, (images, 4))
+    return boxes
+
+
+def truth_of(boxes: np.ndarray) -> np.ndarray:
+    truth = boxes.copy()
+    truth[:, :, 5] = 1
+    return truth

@@ -11,7 +11,6 @@ import sys
 import termios
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -251,32 +250,6 @@ def test_command_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
         signal.signal(signal.SIGTERM, before[1])
 
 
-SERVER = """
-import http.server, socket
-server = http.server.HTTPServer(("", 0), http.server.SimpleHTTPRequestHandler, bind_and_activate=False)
-server.socket = socket.socket(fileno=0)
-server.serve_forever()
-"""
-
-
-def test_chosen_port_is_not_chosen_again_before_its_server_runs() -> None:
-    first = Port.take()
-    second = Port.take(first.number)
-    assert second.number != first.number
-
-
-def test_server_inherits_the_port_and_starts_again_on_it(tmp_path: Path) -> None:
-    port = Port.take()
-    for _ in range(2):
-        server = launch([sys.executable, "-c", SERVER], dict(os.environ), tmp_path / "log", port.listener())
-        try:
-            with urllib.request.urlopen(f"{port.address}/", timeout=60) as response:
-                assert response.status == 200
-            assert Port.take(port.number).number != port.number
-        finally:
-            stop(server)
-
-
 def test_child_that_a_stopped_server_leaves_is_not_waited_for(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     server = launch(
@@ -295,12 +268,3 @@ def test_program_that_does_not_speak_http_does_not_respond() -> None:
         with server.accept()[0] as client:
             client.sendall(b"SSH-2.0-OpenSSH\r\n")
         assert waiting.result() is False
-
-
-def test_port_that_another_program_took_since_is_refused() -> None:
-    port = Port.take()
-    port.listener().close()
-    other = Port.take(port.number)
-    assert other.number == port.number
-    with pytest.raises(OSError, match="in use"):
-        port.listener()

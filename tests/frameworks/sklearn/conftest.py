@@ -49,6 +49,10 @@ class Exported:
         config = NumericsConfig(max_rel_error=limit)
         return checked, numerics(config, self.out, model=self.model, golden=self.golden)
 
+    def pass_gates(self) -> None:
+        for report in self.gates():
+            report.raise_if_blocked()
+
 
 @pytest.fixture
 def exported(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., Exported]:

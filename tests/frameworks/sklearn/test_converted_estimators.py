@@ -72,8 +72,7 @@ CLASSIFIERS = {
 @pytest.mark.filterwarnings("ignore")
 def test_classifier_passes_both_gates_when_it_is_brought(exported, name: str) -> None:
     model = exported(CLASSIFIERS[name].fit(POINTS, LABELS))
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     assert model.signature.primary_output in ("probabilities", "scores")
 
 
@@ -81,8 +80,7 @@ def test_classifier_passes_both_gates_when_it_is_brought(exported, name: str) ->
 def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exported, estimator: Any) -> None:
     few = LABELS < 2
     model = exported(estimator.fit(POINTS[few], NAMES[LABELS[few]]), {"features": POINTS[few]}, labels=False)
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     assert model.signature.labels == ("apple", "pear")
     assert [(o.dtype, o.shape[1:]) for o in model.signature.outputs] == [("str", ()), ("float32", (2,))]
 
@@ -99,8 +97,7 @@ def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exp
 def test_label_follows_the_scores_where_probabilities_round_to_one(exported, model: Any) -> None:
     model.fit(POINTS, LABELS)
     file, large = exported(model), (40 * POINTS).astype(np.float32)
-    for report in file.gates():
-        report.raise_if_blocked()
+    file.pass_gates()
     label, probabilities = open_session(file.path).run(["label", "probabilities"], {"features": large})
     np.testing.assert_array_equal(label, model.predict(large))
     np.testing.assert_allclose(probabilities, model.predict_proba(large), atol=1e-4)
@@ -108,8 +105,7 @@ def test_label_follows_the_scores_where_probabilities_round_to_one(exported, mod
 
 def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
     model = exported(VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())]).fit(POINTS, LABELS))
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     assert [spec.name for spec in model.signature.outputs] == ["label"]
 
 
@@ -133,8 +129,7 @@ def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
 )
 def test_model_that_is_no_classifier_passes_both_gates_when_it_is_brought(exported, estimator, outputs) -> None:
     model = exported(estimator.fit(POINTS, LABELS.astype(float)), labels=False)
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     assert {o.name: o.shape[1] if len(o.shape) > 1 else None for o in model.signature.outputs} == outputs
 
 
@@ -150,8 +145,7 @@ def test_pipeline_over_columns_of_several_types_passes_both_gates(exported, axes
     columns = ColumnTransformer([("numbers", StandardScaler(), [*names[:2]]), ("texts", OneHotEncoder(), [*names[2:]])])
     fitted = make_pipeline(columns, LogisticRegression()).fit(pd.DataFrame(table), LABELS)
     model = exported(fitted, table if axes == 1 else {name: column[:, None] for name, column in table.items()})
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     expected = [*zip(names, ("float32", "int64", "str"), strict=True)]
     assert [(i.name, i.dtype) for i in model.signature.inputs] == expected
     assert {spec.shape for spec in model.signature.inputs} == {("batch", 1)[:axes]}
@@ -181,8 +175,7 @@ def test_step_over_columns_of_integers_and_floats_passes_both_gates(exported, na
     if name != "arrays of one axis":
         table = {name: column[:, None] for name, column in table.items()}
     model = exported(make_pipeline(MIXED[name], LogisticRegression()).fit(frame, LABELS), table)
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
     assert [spec.dtype for spec in model.signature.inputs] == ["int64", "float32", "int64", "bool"]
 
 
@@ -201,8 +194,7 @@ def test_encoder_of_booleans_passes_both_gates(exported, encoder: object) -> Non
 
 def test_pipeline_over_texts_passes_both_gates(exported) -> None:
     model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, LABELS), {"text": TEXTS})
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
 
 
 @pytest.mark.parametrize("pattern", [r"(?u)\b\w\w+\b", r"\b\w{3,}\b", r"[\w']+", "[a-zA-Z0-9_]+"])
@@ -227,8 +219,7 @@ def test_numerics_fail_on_words_that_another_script_would_change(exported) -> No
 @pytest.mark.parametrize("estimator", [RandomForestClassifier(4, random_state=0), HistGradientBoostingClassifier()])
 def test_trees_send_missing_values_where_the_fit_did(exported, estimator: Any) -> None:
     gaps = np.where(np.random.default_rng(1).random(POINTS.shape) < 0.2, np.float32(np.nan), POINTS)
-    for report in exported(estimator.fit(gaps, LABELS), {"features": gaps}).gates():
-        report.raise_if_blocked()
+    exported(estimator.fit(gaps, LABELS), {"features": gaps}).pass_gates()
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
@@ -241,8 +232,7 @@ def test_export_names_its_batch_and_its_tensors_when_any_opset_is_asked_for(expo
     }
     assert axes == {"features": ["batch", FEATURES], "label": ["batch"], "probabilities": ["batch", CLASSES]}
     assert [(o.domain, o.version) for o in onnx.load(model.path).opset_import if not o.domain] == [("", opset)]
-    for report in model.gates():
-        report.raise_if_blocked()
+    model.pass_gates()
 
 
 def test_export_has_the_same_bytes_when_repeated(exported) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from random_boxes import CLASSES, imperfect, objects
+from random_boxes import CLASSES, apart, imperfect, objects, truth_of
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import BoxDecoding, Preprocessing, Signature, TensorSpec
@@ -58,22 +58,6 @@ def encode(boxes: np.ndarray, shift: float = 0.0) -> dict[str, np.ndarray]:
             scores[image, int(label), row, column] = np.log(score / (1 - score))
             distances[image, :, row, column] = np.log(np.maximum(edges, 0.1) / 4)
     return {"scores": scores, "distances": distances}
-
-
-def apart(rng: np.random.Generator, images: int) -> np.ndarray:
-    """Return one to four objects an image that do not overlap, with scores from 0.6 to 0.95."""
-    boxes = objects(rng, images, most=4)
-    corners = np.array([[4, 4], [52, 4], [4, 52], [52, 52]], np.float32)
-    boxes[:, :, :2] = corners
-    boxes[:, :, 2:4] = corners + rng.uniform(16, 40, (images, 4, 2))
-    boxes[:, :, 5] = rng.uniform(0.6, 0.95, (images, 4))
-    return boxes
-
-
-def truth_of(boxes: np.ndarray) -> np.ndarray:
-    truth = boxes.copy()
-    truth[:, :, 5] = 1
-    return truth
 
 
 def test_outputs_are_scored_as_the_boxes_that_they_say() -> None:
