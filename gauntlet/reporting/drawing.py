@@ -25,7 +25,8 @@ NARROW_PX = 385
 THEME = ("ink", "muted", "line", "paper", "c0", "c1", "c2", "c3", "c4", "c5")
 """The page's CSS variables. Each is drawn in a placeholder color, which `embed` replaces by the variable."""
 INK, MUTED, LINE, PAPER, *SERIES = (f"#0000{number:02x}" for number in range(1, len(THEME) + 1))
-MARKERS = "osD^vP"
+MARKERS = "osD^vPX"
+"""One more than the colors, so that no two of 42 series look the same."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 12,

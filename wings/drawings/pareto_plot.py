@@ -85,7 +85,7 @@ def draw(report: RunReport) -> Markup | None:
     pareto = chart(report)
     if pareto is None:
         return None
-    listed = min(len(pareto.front), len(SERIES)) + (len(pareto.points) > len(pareto.front))
+    listed = min(len(pareto.front), len(SERIES) + 1) + (len(pareto.points) > len(pareto.front))
     with themed(HEIGHT_PX + LEGEND_ROW_PX * math.ceil(listed / COLUMNS)) as figure:
         _fill(figure, pareto, report.winner)
         front = {point.name for point in pareto.front}
@@ -122,18 +122,20 @@ def _fill(figure: "Figure", pareto: ParetoChart, winner: str | None) -> None:
         axes.set_xlabel(label)
         axes.grid(visible=True, color=LINE)
     for point in pareto.points:
-        place = front.index(point) if point in front else None
-        color = MUTED if place is None else SERIES[place % len(SERIES)]
-        look: dict[str, Any] = {"color": color, "markerfacecolor": PAPER if place is None else color, "markersize": 9}
-        shape = "o" if place is None else MARKERS[place % len(MARKERS)]
+        place = front.index(point) if point in front[: len(SERIES)] else None
+        color = MUTED if place is None else SERIES[place]
+        look: dict[str, Any] = {"color": color, "markerfacecolor": color if point in front else PAPER, "markersize": 9}
+        shape = "o" if place is None else MARKERS[place]
         y = min(point.quality, top)
         for axes, x in ((left, point.latency_ms), (right, point.size_bytes / 1e6)):
             axes.plot(x, y, shape, **look, zorder=2 if place is None else 3)
             if point.name == winner:
                 axes.plot(x, y, "o", color=INK, markerfacecolor="none", markersize=17, markeredgewidth=1.5, zorder=4)
-        if place is not None and place < len(SERIES):
+        if place is not None:
             label = short(f"{point.name} (winner)" if point.name == winner else point.name, 34)
             left.plot([], [], shape, label=label, **look)
+    if len(front) > len(SERIES):
+        left.plot([], [], "o", color=MUTED, markersize=9, label=f"{len(front) - len(SERIES)} more")
     if len(front) < len(pareto.points):
         left.plot([], [], "o", color=MUTED, markerfacecolor=PAPER, markersize=9, label="hollow: dominated")
     for axes in (left, right):

@@ -84,6 +84,9 @@ def test_many_candidates_are_drawn_with_as_many_names_as_there_are_colors(run):
     assert drawn is not None
     assert {f"c{i}" for i in range(6)} <= texts(drawn)
     assert "c6" not in texts(drawn)
+    assert "6 more" in texts(drawn)
+    # In either chart, and in the legend: no seventh point looks like one of the six.
+    assert [drawn.count(f"fill: var(--c{number});") for number in range(6)] == [3] * 6
 
 
 def test_the_winners_latency_is_of_the_same_race_as_the_others(passed: RunReport) -> None:
