@@ -37,7 +37,8 @@ def _print(console: Console, compared: RunComparison) -> None:
     console.print(table)
     hosts = [d.name for d in compared.environment if d.name in ("host", "processor", "usable_threads")]
     if hosts:
-        console.print(f"Latencies are not comparable: {', '.join(hosts)} differ.", style="yellow", highlight=False)
+        text = f"Latencies are not comparable: {', '.join(hosts)} {'differs' if len(hosts) == 1 else 'differ'}."
+        console.print(text, style="yellow", highlight=False)
     titles = {"gates": compared.gates, "settings": compared.settings, "environment": compared.environment}
     for title, differences in titles.items():
         _print_differences(console, title, differences)
@@ -70,8 +71,10 @@ def _rows(first: RunSummary, second: RunSummary) -> Iterator[tuple[str, str, str
 
 def _cells(side: RunSummary) -> Iterator[tuple[str, str]]:
     yield "run", side.run_id
-    yield "verdict", side.verdict
+    yield "model", side.name
+    yield "verdict", f"{side.verdict} at {side.stopped_at}" if side.stopped_at else side.verdict
     yield "winner", side.winner or MISSING
+    yield "target", side.target or MISSING
     yield metric_name(side.metric, short=True), percent(side.accuracy)
     yield "SQNR", MISSING if side.sqnr_db is None else f"{fixed(side.sqnr_db, 1)} dB"
     yield "size", size(side.size_bytes)

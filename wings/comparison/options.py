@@ -86,7 +86,7 @@ def _add_targets(add: AddCommand) -> None:
     text = "list the execution targets that can run here, and why others cannot"
     targets = add("targets", "targets_command:show_targets", text)
     targets.add_argument("--json", action="store_true", help="print JSON")
-    subcommands = targets.add_subparsers(metavar="install NAME")
+    subcommands = targets.add_subparsers(metavar="[install NAME]")
     install = subcommands.add_parser("install", help="create the Python environment of a target")
     install.set_defaults(command="wings.comparison.targets_command:install_environment")
     install.add_argument("name", metavar="NAME", help="as named by `gauntlet targets`")

@@ -228,8 +228,19 @@ def test_comparison_warns_that_other_machines_have_other_latencies(two: tuple[Ru
     text = io.StringIO()
     compare_command._print(Console(file=text, width=80), compare_runs(*two))
     assert max(map(len, text.getvalue().splitlines())) <= 80
-    assert "Latencies are not comparable: host differ" in text.getvalue()
+    assert "Latencies are not comparable: host differs." in text.getvalue()
     assert "failed: 0.03 <= 0.01" in text.getvalue()
+
+
+def test_comparison_says_where_a_run_stopped_and_first_which_gate_failed_it(two: tuple[RunReport, RunReport]) -> None:
+    stages = run_report("r", Check.of("a.b", 0, "==", 0), Check.of("c.d", 1, "==", 0)).stages[1:2]
+    failed = two[1].replace(verdict="failed", winner=None, stopped_at="structure", stages=stages)
+    text, compared = io.StringIO(), compare_runs(two[0].replace(stages=()), failed)
+    compare_command._print(Console(file=text, width=80), compared)
+    assert [d.name for d in compared.gates] == ["small: c.d", "small: a.b"]
+    rows = {line[1:8].strip(): line.split() for line in text.getvalue().splitlines()}
+    assert rows["verdict"][-3:] == ["failed", "at", "structure"]
+    assert {"model", "target"} <= rows.keys()
 
 
 def test_quality_bears_the_name_of_its_metric(two: tuple[RunReport, RunReport]) -> None:

@@ -14,8 +14,11 @@ class RunSummary(Frozen):
     """One run and its winner."""
 
     run_id: str
+    name: str
     verdict: str
+    stopped_at: str | None
     winner: str | None
+    target: str | None = Field(description="that the winner was raced on")
     metric: str = Field(description="of the `accuracy`")
     accuracy: Number | None
     sqnr_db: Number | None
@@ -56,8 +59,11 @@ def _summary(report: RunReport) -> RunSummary:
     winner = next((candidate for candidate in report.candidates if candidate.name == report.winner), None)
     return RunSummary(
         run_id=report.run_id,
+        name=report.name,
         verdict=report.verdict,
+        stopped_at=report.stopped_at,
         winner=report.winner,
+        target=winner.target if winner else None,
         metric=report.metric,
         accuracy=winner.accuracy if winner else None,
         sqnr_db=winner.sqnr_db if winner else None,
@@ -67,12 +73,12 @@ def _summary(report: RunReport) -> RunSummary:
 
 
 def _gate_differences(first: RunReport, second: RunReport) -> Iterator[Difference]:
-    """Yield the checks with another outcome; a missing one is an outcome, too."""
+    """Yield the checks with another outcome, first those that did not pass; a missing one is an outcome, too."""
     old, new = _checks(first), _checks(second)
-    for name in dict.fromkeys((*old, *new)):
-        before, after = old.get(name), new.get(name)
-        if _outcome(before) != _outcome(after):
-            yield Difference(name=name, first=_outcome_text(before), second=_outcome_text(after))
+    pairs = {name: (old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))}
+    for name, pair in sorted(pairs.items(), key=lambda item: all(c is None or c.passed for c in item[1])):
+        if _outcome(pair[0]) != _outcome(pair[1]):
+            yield Difference(name=name, first=_outcome_text(pair[0]), second=_outcome_text(pair[1]))
 
 
 def _checks(report: RunReport) -> dict[str, Check]:
