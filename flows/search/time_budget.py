@@ -74,7 +74,7 @@ class TimeBudget:
         """
         with self._in_turn(place):
             if self.for_passes is not None and place > 0 and self.used >= self.for_passes:
-                raise self._too_late(f"graph passes have {self.for_passes:g} s of it")
+                raise self._too_late(f"graph passes have {round(self.for_passes, 1):g} s of it")
             yield
 
     @contextmanager
@@ -89,8 +89,8 @@ class TimeBudget:
             reserve_s = min(self.for_repair_s, MAX_RESERVE * (self.seconds or 0.0))
             late = self.seconds is not None and self.used + self.longest + reserve_s >= self.seconds
             if late and place > 0:
-                taken = f"a recipe has taken up to {self.longest:.0f} s"
-                raise self._too_late(f"{taken}, and {reserve_s:.0f} s are kept for a repair")
+                kept = f", and {round(reserve_s, 1):g} s are kept for a repair" if reserve_s else ""
+                raise self._too_late(f"a recipe has taken up to {self.longest:.0f} s{kept}")
             start = self.clock()
             try:
                 yield

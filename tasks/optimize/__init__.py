@@ -23,6 +23,8 @@ from tasks.optimize.graph_pass import PASSES, OrtGraph, apply_pass, layout_nodes
 from tasks.optimize.verified_pass import PassFacts
 
 MAX_REASONS = 3
+DECIDED = ("accepted", "rejected")
+"""Outcomes of passes that changed the graph."""
 """Dropped passes that a check names; the facts hold all of them."""
 
 OptimizeConfig = Annotated[Pass | Chain, OneOf("pass", (*PASSES, Chain))]
@@ -121,9 +123,10 @@ def _fingerprint(path: Path, sha256: str) -> str | None:
 
 def _nothing_to_gain(workspace: Workspace, model: Artifact, kept: Artifact, passes: tuple[PassFacts, ...]) -> str:
     """Return why a file does the same work as the model before the passes; empty where it may not."""
-    if passes and all(p.outcome == "unchanged" for p in passes):
+    if passes and not any(p.outcome in DECIDED for p in passes):
         reasons = dict.fromkeys(p.reason for p in passes if p.reason)  # all passes may have the same one
-        return "; ".join(["nothing to gain here: no pass changes the graph", *reasons])
+        which = "pass that was tried" if any(p.outcome == "not tried" for p in passes) else "pass"
+        return "; ".join([f"nothing to gain here: no {which} changes the graph", *reasons])
     if passes and not any(p.outcome == "accepted" for p in passes):
         return ""
     before, after = (_fingerprint(workspace.path(m), m.sha256) for m in (model, kept))
@@ -132,18 +135,18 @@ def _nothing_to_gain(workspace: Workspace, model: Artifact, kept: Artifact, pass
 
 
 def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
-    """Return the checks that no pass broke the model and that one was accepted; none where no pass changed it."""
-    if all(p.outcome == "unchanged" for p in passes):
-        return ()
+    """Return the checks that no pass broke the model and that one was accepted, if any changed it; and of the time."""
+    untried = [p.name for p in passes if p.outcome == "not tried"]
+    late, fix = f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null"
+    in_time = Check.of("optimize.untried_passes", len(untried), "==", 0, late, fix, unit="passes", severity="warning")
+    if not any(p.outcome in DECIDED for p in passes):
+        return (in_time,) if untried else ()
     summaries = [_summary(p) for p in passes if p.broke and p.outcome == "rejected"]
     intact = Check.of("optimize.broken_passes", len(summaries), "==", 0, unit="passes", severity="warning")
     skipped = "they were skipped; `polygraphy debug reduce` finds the smallest model that a pass breaks, for a report"
     accepted = Check.of("optimize.accepted_passes", sum(p.outcome == "accepted" for p in passes), ">", 0, unit="passes")
     dropped = [_summary(p) for p in passes if p.outcome == "rejected"]
     reason = "; ".join(dropped[:MAX_REASONS]) + (" and others" if len(dropped) > MAX_REASONS else "")
-    untried = [p.name for p in passes if p.outcome == "not tried"]
-    late, fix = f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null"
-    in_time = Check.of("optimize.untried_passes", len(untried), "==", 0, late, fix, unit="passes", severity="warning")
     checks = (
         intact.explained("; ".join(summaries), skipped),
         accepted.explained(f"no pass is left: {reason}" if len(passes) > 1 and reason else reason, ""),

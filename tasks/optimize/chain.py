@@ -90,7 +90,7 @@ def _record_untried(folder: Path, budget_s: float | None) -> None:
     """Record that the time is used up before the turn of the pending passes."""
     state = ChainState.read(folder)
     nodes = len(read_graph(folder / state.model).graph.node)
-    reason = f"the time for graph passes, {budget_s:g} s, was used up"
+    reason = f"the time for graph passes, {round(budget_s or 0, 1):g} s, was used up"
     for graph_pass in state.pending:
         facts = PassFacts(name=graph_pass.name, outcome="not tried", reason=reason, nodes_before=nodes, timed=True)
         state = state.after(facts)

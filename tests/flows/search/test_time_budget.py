@@ -87,6 +87,16 @@ def test_passes_have_a_third_of_the_time_and_the_first_is_always_tried() -> None
         pass
 
 
+def test_times_in_a_reason_are_rounded_and_what_is_not_kept_is_not_named() -> None:
+    clock = Clock()
+    budget, used = TimeBudget(1, clock), "^17 s of quantize_budget_s, 1 s, are used, and"
+    clock.now += 17
+    with pytest.raises(GateFailed, match=rf"{used} graph passes have 0\.3 s of it$"), budget.graph_pass(1):
+        pass
+    with pytest.raises(GateFailed, match=rf"{used} a recipe has taken up to 0 s$"), budget.recipe(1):
+        pass
+
+
 def test_recipes_side_by_side_are_not_tried_when_no_time_is_left_as_their_turn_comes() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)
