@@ -10,6 +10,7 @@ import onnx_text
 import pytest
 import transformer_models
 
+from gauntlet.core.errors import StageError
 from gauntlet.targets import by_name
 from wings.inspection.library.diagnosis import diagnose
 from wings.inspection.library.diagnosis.faults import slow_first_call
@@ -34,6 +35,11 @@ def only(diagnosis: Diagnosis) -> Finding:
     assert len(diagnosis.findings) == 1, diagnosis.findings
     assert "\n" not in diagnosis.findings[0].cause + diagnosis.findings[0].fix
     return diagnosis.findings[0]
+
+
+def test_time_limit_that_is_too_short_names_its_option(ask: Ask, apart: None) -> None:
+    with pytest.raises(StageError, match=r"timed out after 0\.01 s\. Fix: raise the limit with --timeout$"):
+        ask(faulty_models.frozen_batch(), 0.01)
 
 
 FAULTS = {

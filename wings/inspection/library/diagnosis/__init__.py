@@ -36,7 +36,8 @@ def diagnose(path: Path, hints: CallerHints | None = None, timeout_s: float | No
     try:
         checked = run_in_subprocess(run_static_checks, path, hints, timeout_s=seconds, memory_bytes=memory)
     except SubprocessFailed as error:
-        raise StageError(f"{path.name}: checking the model failed: {error}") from error
+        fix = ". Fix: raise the limit with --timeout" if error.ending == "time" else ""
+        raise StageError(f"{path.name}: checking the model failed: {error}{fix}") from error
     static, peak = checked.value, checked.peak_rss_bytes
     known = {finding.fault for finding in static.findings}
     if known & {"external_data", "too_new", "unregistered_operator"}:
