@@ -15,9 +15,10 @@ from rich.text import Text
 from flows.cli.report_tables import NAME_WIDTH, folded, latency_table, plain_table, print_sections
 from flows.record.home import Home
 from gauntlet.core.report import Check
-from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
+from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport
 from gauntlet.core.workspace import LOGS, handled, steps_log
 from gauntlet.reporting import timeline
+from gauntlet.reporting.latency_table import again
 from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size
 
 MIN_WIDTH = 12
@@ -81,8 +82,9 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     """Print the candidates, why some were rejected, failed checks, the verdict, and where the files are."""
     if report.candidates:
         console.print(candidates_table(report, console.width))
-    compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
-    if rows := [((name,), row) for name, c in compared.items() for _, row in sorted(timeline.own_rows(c).items())]:
+    else:
+        console.print(_title(report), highlight=False)
+    if rows := _latencies(report):
         console.print(latency_table(rows, ("candidate",), console.width))
     print_sections(console, report)
     for title, status in (("Not raced:", "unchanged"), ("Not tried:", "not tried"), ("Rejected:", "rejected")):
@@ -93,6 +95,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
             console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
     for check in unmet(report):
         note = f" (overridden: {check.override})" if check.override else ""
+        check = check if check.detail != report.reason else check.replace(detail="")  # which the winner's line tells
         style = "bold red" if check.blocks else "yellow"
         console.print(Text(f"{check.severity}: {check}{note}", style=style), highlight=False)
     place = report.stopped_at or "the start"
@@ -116,6 +119,20 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         console.print(f"Use it: {', '.join(uses)}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _title(report: RunReport) -> str:
+    return escape(f"{report.name}, run {report.run_id}")
+
+
+def _latencies(report: RunReport) -> list[tuple[tuple[str], BenchmarkRow]]:
+    """Return the rows that speed-ups are over, the winner's on its target, and those of its race alone."""
+    base, best, bases = timeline.reference(report), timeline.winner(report), timeline.reference_rows(report)
+    rows = [(base.name, row) for _, row in sorted(bases.items())] if base else []
+    if best is not None:
+        own = [row for _, row in sorted(timeline.own_rows(best).items()) if row not in bases.values()]
+        rows += [(best.name if best is not base else f"{best.name} on {row.target}", row) for row in own] + again(best)
+    return [((name,), row) for name, row in rows]
+
+
 def candidates_table(report: RunReport, width: int) -> Table:
     """Return the table of candidates with as many columns as the width has room for.
 
@@ -136,8 +153,7 @@ def candidates_table(report: RunReport, width: int) -> Table:
 
 
 def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, name_width: int = 1000) -> Table:
-    title = f"{report.name}, run {report.run_id}"
-    table = plain_table(escape(title))
+    table = plain_table(_title(report))
     for title in ("candidate", "verdict"):
         table.add_column(title, no_wrap=True)
     scored = any(candidate.accuracy is not None for candidate in report.candidates)

@@ -10,7 +10,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import size
+from gauntlet.reporting.text_format import metric_name, size
 
 log = logging.getLogger("gauntlet")
 
@@ -37,7 +37,7 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
     verdict = f"{report.winner or report.verdict.capitalize()}: {report.reason}".partition("\n")[0]
     create_markdown_artifact(key="gate-report", markdown=summary, description=verdict)
     if report.candidates:
-        rows = [_row(candidate, report.winner) for candidate in report.candidates]
+        rows = [_row(candidate, report) for candidate in report.candidates]
         create_table_artifact(key="candidates", table=rows, description=report.reason)
     url = report.links.get(MLFLOW_RUN)
     if url:
@@ -48,13 +48,13 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
         create_link_artifact(key="mlflow-candidates", link=charts, link_text=text, description=about)
 
 
-def _row(candidate: CandidateEntry, winner: str | None) -> dict[str, Any]:
-    accuracy, rows = candidate.accuracy, candidate.side_by_side
+def _row(candidate: CandidateEntry, report: RunReport) -> dict[str, Any]:
+    accuracy, rows, metric = candidate.accuracy, candidate.side_by_side, metric_name(report.metric, short=True)
     speedups = {f"speed-up, batch {row.batch} on {row.target}": timeline.speedup_of(row) for row in rows}
     return {
         "candidate": candidate.name,
-        "status": "winner" if candidate.name == winner else candidate.status,
-        "accuracy": None if accuracy is None or math.isnan(accuracy) else round(accuracy, 4),
+        "status": "winner" if candidate.name == report.winner else candidate.standing,
+        metric: None if accuracy is None or math.isnan(accuracy) else round(accuracy, 4),
         "size": size(candidate.size_bytes),
         **speedups,
         "reason": candidate.reason,

@@ -51,7 +51,8 @@ def candidate_metrics(candidate: CandidateEntry, quality: Metrics, *, confirmed:
 def parent_metrics(report: RunReport, best: Metrics) -> Metrics:
     """Return what a table of runs shows: the winner's `candidate_metrics`, if any, and how many candidates passed."""
     accepted = [c for c in report.candidates if c.status == "accepted" and c.name != REFERENCE]
-    counts = {"candidates_passed": len(accepted), "candidates_tried": max(0, len(report.candidates) - 1)}
+    tried = [c for c in report.candidates if c.status != "not tried" and c.name != REFERENCE]
+    counts = {"candidates_passed": len(accepted), "candidates_tried": len(tried)}
     values = {f"best.{name}": value for name, value in best.items()}
     return finite({**values, **counts, "seconds.total": report.seconds})
 

@@ -66,16 +66,26 @@ class Check(Frozen):
         """Whether this check fails its gate."""
         return not self.passed and self.severity == "error" and self.override is None
 
+    @property
+    def unit_text(self) -> str:
+        """The unit as it follows a number: ` dB`, but `x` for a ratio."""
+        return f" {self.unit}" if self.unit and self.unit != "x" else self.unit
+
+    @property
+    def says_whether(self) -> bool:
+        """Whether it failed on a yes or no, which its detail explains, and on no number."""
+        return bool(self.detail) and not self.unit and self.op == "==" and {self.value, self.limit} == {0, 1}
+
     def explained(self, detail: str, remedy: str) -> Self:
         """Return the check with this detail and remedy if it failed; unchanged if it passed."""
         return self if self.passed else self.replace(detail=detail, remedy=remedy)
 
     def __str__(self) -> str:
         fix = f". Fix: {self.remedy}" if self.remedy else ""
-        if self.detail and not self.unit and self.op == "==" and {self.value, self.limit} == {0, 1}:
-            return f"{self.name}: {self.detail}{fix}"  # it says whether, not how many
+        if self.says_whether:
+            return f"{self.name}: {self.detail}{fix}"
         value = "missing" if self.value is None else f"{self.value:.6g}"
-        unit = f" {self.unit}" if self.unit else ""
+        unit = self.unit_text
         detail = f"; {self.detail}" if self.detail else ""
         return f"{self.name}: {value}{unit} must be {self.op} {self.limit:.6g}{unit}{detail}{fix}"
 

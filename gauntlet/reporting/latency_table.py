@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from gauntlet.core.run_report import BenchmarkRow, RunReport
+from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting import timeline
 
@@ -33,5 +33,17 @@ def throughput(images_per_second: float | None) -> str:
 
 
 def lines(report: RunReport) -> list[tuple[str, BenchmarkRow]]:
-    """Return every measured row with its candidate's name, in the order of the table of candidates."""
-    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.side_by_side]
+    """Return every measured row with its candidate's name, in the order of the table of candidates.
+
+    The rows of a confirmation follow those of the race of all: a bundle and MLflow's `best` have their figures.
+    """
+    rows: list[tuple[str, BenchmarkRow]] = []
+    for c in timeline.ordered_candidates(report):
+        rows += [(c.name, row) for row in c.side_by_side] + again(c)
+    return rows
+
+
+def again(candidate: CandidateEntry) -> list[tuple[str, BenchmarkRow]]:
+    """Return the rows of a candidate's confirmation, if any, named apart from those of the first race."""
+    rows = candidate.benchmark if candidate.first_race else ()
+    return [(f"{candidate.name}, raced again alone", row) for row in rows if row not in candidate.first_race]

@@ -85,7 +85,7 @@ def _facts(report: RunReport) -> list[str]:
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:
     check = gate.check
     value, limit = written.pair(check.value, check.limit)
-    unit = f" {escape(check.unit)}" if check.unit else ""
+    unit = check.unit_text.replace(check.unit, escape(check.unit))
     evidence = [check.detail] + ([f"Overridden: {check.override}"] if check.override is not None else [])
     return (
         f"{timeline.MARKS[gate.state]} {gate.state}",

@@ -33,7 +33,8 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
         quality = SummaryCard("Predictions", first, (more,) if more else ())
     elif best.accuracy is None and best.sqnr_db is not None:
         quality = SummaryCard("SQNR", f"{written.fixed(best.sqnr_db, 1)} dB", ("of the worst output and slice",))
-    return [*_race(report, best, others), quality, SummaryCard("Size", written.size(best.size_bytes), sizes)]
+    cards = [*_race(report, best), quality, SummaryCard("Size", written.size(best.size_bytes), sizes)]
+    return [card for card in cards if card.value != written.MISSING]
 
 
 def _tail(row: BenchmarkRow) -> list[str]:
@@ -43,16 +44,25 @@ def _tail(row: BenchmarkRow) -> list[str]:
     return [", ".join([*tail, *speed])] if tail or speed else []
 
 
-def _race(report: RunReport, best: CandidateEntry, others: list[CandidateEntry]) -> list[SummaryCard]:
+def _base(report: RunReport, raced: BenchmarkRow) -> list[str]:
+    """Return the latency that the speed-up is over; its target, where that is another one."""
+    base, row = timeline.reference(report), timeline.reference_rows(report).get(raced.batch)
+    if base is None or row is None or row is raced:
+        return []
+    place = "" if row.target == raced.target else f" on {row.target}"
+    return [f"{base.name}{place}: {written.milliseconds(row.median_ms)}"]
+
+
+def _race(report: RunReport, best: CandidateEntry) -> list[SummaryCard]:
     """Return the speed-up, as confirmed, and the latency beside that of the reference, of the race of all."""
     row, raced = timeline.deciding_row(report, best.benchmark), timeline.deciding_row(report, best.side_by_side)
     if row is None or raced is None:
         return []
     times = [f"{written.milliseconds(o.median_ms)} at batch {o.batch}" for o in _further(best.side_by_side, raced)]
-    same = [(c.name, timeline.own_rows(c).get(raced.batch)) for c in others]
-    base = [f"{name}: {written.milliseconds(other.median_ms)}" for name, other in same if other]
     median = f"median, batch {raced.batch} on {raced.target}"
-    latency = SummaryCard("Latency", written.milliseconds(raced.median_ms), (median, *base, *_tail(raced), *times))
+    notes = (median, *_base(report, raced), *_tail(raced), *times)
+    alone = [f"{written.milliseconds(row.median_ms)} raced again alone"] if best.first_race else []
+    latency = SummaryCard("Latency", written.milliseconds(raced.median_ms), (*notes, *alone))
     if row.verdict == "reference":
         return [SummaryCard("Speed", "1.00x", ("the reference itself",)), latency]
     further = _further(best.benchmark, row)

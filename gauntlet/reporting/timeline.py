@@ -139,6 +139,12 @@ def reference(report: RunReport) -> CandidateEntry | None:
     return next(raced, None) or next((c for c in report.candidates if c.parent is None), None)
 
 
+def reference_rows(report: RunReport) -> dict[int, BenchmarkRow]:
+    """Return the rows that speed-ups are over, by batch size: those of the reference on its target."""
+    base = reference(report)
+    return {row.batch: row for row in (base.side_by_side if base else ()) if row.verdict == "reference"}
+
+
 def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
     """Return the candidates: the winner, the other accepted ones, those not raced, the rejected ones."""
     return sorted(report.candidates, key=lambda c: (c.name != report.winner, STATUSES.index(c.status)))

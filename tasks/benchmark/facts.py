@@ -94,6 +94,10 @@ class BenchmarkFacts(Facts):
         """The rows of the reference in its default session, which all others are compared with."""
         return tuple(row for row in self.result(self.reference).rows if row.verdict == "reference")
 
+    def base_of(self, candidate: str) -> str:
+        """Return what a candidate's speed-up is over: the reference, for another target of itself with its own."""
+        return f"{self.reference} on {self.reference_rows[0].target}" if candidate == self.reference else self.reference
+
     def is_quiet(self, max_aa_deviation: float) -> bool:
         """Return whether the control was within a limit, and no other work took processors from the race."""
         return self.aa_deviation <= max_aa_deviation and not self.machine.is_disturbed(self.threads)

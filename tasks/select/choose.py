@@ -60,7 +60,7 @@ def choose(
     if order:
         winner, tied = order[0]
         note = _note(winner, race, tied, config.objective)
-        reason = rows[winner].reason(reference, note)
+        reason = rows[winner].reason(race.base_of(winner), note)
     elif reference in within or not within:
         winner, note = reference, ""
         reason = f"no candidate is proven {BETTER[config.objective]} than {reference} by more than {required:.3g}x"
@@ -68,7 +68,7 @@ def choose(
         winner = max(within, key=lambda name: float(np.nan_to_num(rows[name].ratio)))
         best = f"the {BEST[config.objective]} within the budget, which {reference} is not"
         note = f"{_note(winner, race, 1, config.objective)}; {best}"
-        reason = rows[winner].reason(reference, note)
+        reason = rows[winner].reason(race.base_of(winner), note)
     decision = Decision(
         winner=winner,
         target=race.result(winner).target,

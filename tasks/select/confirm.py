@@ -205,7 +205,7 @@ def judge(
     else:
         comparison = config.compare(chosen.candidate, _deciding(rows, batch), race)
         measured, better = comparison.measured, comparison.beats(config.required_ratio(race))
-        won = comparison.reason(race.reference, choice.note) + (f"; {beside}" if beside else "")
+        won = comparison.reason(race.base_of(chosen.candidate), choice.note) + (f"; {beside}" if beside else "")
     # A reference over the budget loses to a candidate within it, and to a better one, which fails the gate like itself.
     confirmed = bool(rows) and (better or not over) if base_over else better and not over
     who = chosen.candidate if chosen.candidate != race.reference else f"{chosen.candidate} on {choice.target}"

@@ -18,7 +18,8 @@ from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.provenance import evaluation, gates_of, lineage, winner_of
 from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
-from gauntlet.reporting.text_format import percent, size
+from gauntlet.reporting import timeline
+from gauntlet.reporting.text_format import milliseconds, percent, size
 
 MAX_CLASSES = 10
 """In the table of classes: those with the least recall."""
@@ -54,6 +55,7 @@ def model_card(contract: Contract, report: RunReport, card: CardConfig | None = 
         images=_images(report),
         results=_table(("Metric", "Value", "95 % interval"), _results(report)),
         worst_classes=_classes(report),
+        base=" on ".join(f"`{name}`" for name in _base(report)),
         speed=_table(("Batch", "Median", "Speed-up", "95 % interval"), _speed(contract, report)),
         not_passed=[check for entry in entries for check in entry.checks if not check.passed],
         gates=[not any(check.blocks for check in entry.checks) for entry in gates_of(report)],
@@ -130,7 +132,13 @@ def _speed(contract: Contract, report: RunReport) -> Iterator[Row]:
     for latency in contract.latencies:
         row = rows.get(latency.batch)
         faster = ("", "") if row is None or row.verdict == "reference" else _speedup(row)
-        yield str(latency.batch), f"{latency.median_ms:.3g} ms", *faster
+        yield str(latency.batch), milliseconds(latency.median_ms), *faster
+
+
+def _base(report: RunReport) -> list[str]:
+    """Return the name and the target of what the speed-up is over."""
+    base, rows = timeline.reference(report), timeline.reference_rows(report).values()
+    return [*([base.name] if base else []), *{row.target: None for row in rows}]
 
 
 def _speedup(row: BenchmarkRow) -> tuple[str, str]:

@@ -127,7 +127,9 @@ def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport,
     candidates = tuple(c.replace(target=places.get(c.name)) for c in report.candidates)
     cells = [str(cell) for cell in candidates_table(report.replace(candidates=candidates), width).columns[1].cells]
     assert cells == ["reference\non ort-cpu", "rejected", "rejected", "winner\non openvino-f32", "rejected"]
-    assert [_row(c, report.winner)["status"] for c in report.candidates].count("winner") == 1  # on Prefect's page, too
+    on_prefects_page = [_row(c, report)["status"] for c in report.candidates]
+    assert on_prefects_page == [verdict.partition("\n")[0] for verdict in cells]
+    assert "mIoU" in _row(report.candidates[0], report.replace(metric="miou"))
 
 
 def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(
@@ -144,10 +146,30 @@ def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
     stages = (entry("numerics", check, weak),)
     failed = run(run_id="r", stopped_at="numerics", reason=str(check), stages=stages)
     assert printed(failed, 200) == [
+        "digits-resnet18, run r",
         "warning: data.small: 1 must be > 2",
         "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",
         "Report: /home/runs/r/report.html",
     ]
+
+
+def test_reason_that_a_check_and_the_winner_share_is_told_once(report: RunReport) -> None:
+    reason = "no candidate is proven faster than fp32 by more than 1.03x"
+    margin = Check.of("select.min_speedup", 1.0, ">", 1.03, reason, "wait", unit="x", severity="warning")
+    lines = printed(report.replace(winner="fp32", reason=reason, stages=(entry("select", margin),)), 200)
+    assert "warning: select.min_speedup: 1x must be > 1.03x. Fix: wait" in lines
+    assert " ".join(lines).count(reason) == 1
+
+
+def test_latencies_are_those_that_the_speed_up_is_over_and_of_both_of_the_winners_races(report: RunReport) -> None:
+    elsewhere = tuple(row.replace(target="openvino", median_ms=0.5) for row in measured(4.0, "faster"))
+    rows = elsewhere + measured(1.0, "reference")
+    base = candidate("fp32", rows=rows)
+    alone = base.replace(benchmark=(rows[0].replace(median_ms=0.75), *rows[1:]), first_race=rows)
+    shown = [" ".join(line.split()) for line in printed(report.replace(winner="fp32", candidates=(alone,)), 200)]
+    assert [line for line in shown if line.endswith(" ms")] == [
+        "fp32 1 2.00 ms", "fp32 on openvino 1 0.500 ms", "fp32, raced again alone 1 0.750 ms",
+    ]  # fmt: skip
 
 
 def test_each_work_in_progress_has_a_bar_until_it_ends() -> None:

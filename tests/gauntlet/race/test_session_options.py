@@ -28,6 +28,8 @@ from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose
 
 SIZE = 64
+UNOPTIMIZED = {"targets": [{"kind": "ort-cpu", "level": "off"}], "session_variants": [{}]}
+UNOPTIMIZED |= {"rounds": 7, "early_stopping": False}
 
 
 @pytest.mark.parametrize(
@@ -181,10 +183,7 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., BenchmarkFacts]:
 
 
 def test_winner_bears_its_session_when_that_is_the_fastest(race) -> None:
-    unoptimized = {"kind": "ort-cpu", "level": "off"}
-    facts = race(
-        {"fp32": 40, "candidate": 8}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False
-    )
+    facts = race({"fp32": 40, "candidate": 8}, **UNOPTIMIZED)
     for result in facts.results:
         assert result.target == "ort-cpu"
         assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-off"]
@@ -196,12 +195,11 @@ def test_winner_bears_its_session_when_that_is_the_fastest(race) -> None:
 
 
 def test_reference_wins_when_it_is_fastest_in_another_session(race) -> None:
-    unoptimized = {"kind": "ort-cpu", "level": "off"}
-    facts = race({"fp32": 40}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False)
+    facts = race({"fp32": 40}, **UNOPTIMIZED)
     chosen = choose(SelectConfig(), facts)[0]
     assert chosen.winner == "fp32"
     assert chosen.session.name == "ort-cpu"
-    assert "the speed of fp32 at batch 1, in the session ort-cpu" in chosen.reason
+    assert "the speed of fp32 on ort-cpu-off at batch 1, in the session ort-cpu" in chosen.reason
 
 
 CLOCK = """

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from recorded_facts import with_facts
 
+from flows.tracking.metric_names import parent_metrics
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting import timeline
 from gauntlet.reporting.html_report import render_html
@@ -27,7 +28,7 @@ def test_a_passed_run_tells_who_won_by_how_much_and_how_sure(passed):
     page = plain(render_html(passed))
     assert "✓ Passed digits-resnet18 2026-05-02 12:34 UTC · took 3 min 51 s" in page
     assert "Winner: static-u8s8" in page
-    assert "Rejected, 3 of 6 candidates: onnxslim, dynamic, static-s8s8." in page
+    assert "Rejected, 3 of 5 candidates tried: onnxslim, dynamic, static-s8s8." in page
     assert "Speed 3.72x 95 % interval [3.65, 3.80], batch 1 2.88x [2.61, 3.02] at batch 8" in page
     assert "Accuracy 98.9 % fp32: 99.2 % Size 11.3 MB fp32: 44.7 MB" in page
     assert "not resolved" in page
@@ -68,22 +69,52 @@ def test_latencies_side_by_side_are_of_the_same_rounds_and_the_speed_up_is_the_c
     slower = tuple(row.replace(median_ms=99.0, speedup=1.5, speedup_low=1.4) for row in winner.benchmark)
     confirmed = winner.replace(benchmark=slower, first_race=winner.benchmark)
     changed = passed.replace(candidates=tuple(confirmed if c is winner else c for c in passed.candidates))
-    for page in (render_html(changed), render_markdown(changed)):
-        assert "99.0 ms" not in page
-        assert written.milliseconds(winner.benchmark[0].median_ms) in page
+    for page in (plain(render_html(changed)), render_markdown(changed).replace("| ", "")):
+        assert page.count("static-u8s8, raced again alone ort-cpu 1 99.0 ms") == 1
+        assert page.count("static-u8s8 ort-cpu 1 1.05 ms") == 1
     speed, latency = summary_cards(changed)[:2]
+    assert latency.notes[-1] == "99.0 ms raced again alone"  # as in the bundle
     assert (speed.value, latency.value) == ("1.50x", written.milliseconds(winner.benchmark[0].median_ms))
     base = timeline.deciding_row(passed, timeline.reference(passed).side_by_side)
     assert f"fp32: {written.milliseconds(base.median_ms)}" in latency.notes
 
 
+def test_a_reference_that_wins_elsewhere_has_both_latencies_and_no_card_without_a_figure(passed):
+    base = timeline.reference(passed)
+    elsewhere = tuple(
+        row.replace(target="openvino", median_ms=2.0, speedup=2, verdict="faster") for row in base.benchmark
+    )
+    won = base.replace(benchmark=elsewhere + base.benchmark, target="openvino", accuracy=None)
+    others = tuple(c.replace(accuracy=None) for c in passed.candidates[1:])
+    speed, latency, size = summary_cards(passed.replace(winner=base.name, candidates=(won, *others)))
+    assert (speed.label, latency.value, size.label) == ("Speed", "2.00 ms", "Size")
+    assert "fp32 on ort-cpu: 3.91 ms" in latency.notes
+    [_, latency, *_] = summary_cards(passed.replace(candidates=(won, *passed.candidates[1:])))
+    assert "fp32 on ort-cpu: 3.91 ms" not in latency.notes
+    assert "fp32: 3.91 ms" in latency.notes  # what the speed-up is over, and not the 2 ms elsewhere
+
+
+@pytest.mark.parametrize(
+    ("names", "words"), [(["fp32"], "The reference, by"), (["fp32", "dynamic"], "and the fastest")]
+)
+def test_page_says_whose_time_it_shows(passed, names, words):
+    shares = dict.fromkeys(("layout_share", "qdq_share", "non_kernel_share"), 0.1)
+    conv = {"operator": "Conv", "ms": 1.0, "nodes": 1, "share": 0.7}
+    profile = {"calls": 3, "call_ms": 1.0, "operators": [conv], "slowest": [], **shares}
+    race = {"target": "ort-cpu", "batch": 1, "unprofiled_ms": 1.0, "profile": profile}
+    entry = with_facts(passed.stage("benchmark"), profiles=[{"candidate": name} | race for name in names])
+    assert words in plain(render_html(passed.replace(stages=(entry,))))
+
+
 def test_a_candidate_without_anything_to_gain_is_not_rejected(passed):
     changes = {"name": "ort-extended", "status": "unchanged", "reason": "nothing to gain here", "benchmark": ()}
-    report = passed.replace(candidates=(*passed.candidates, passed.candidates[1].replace(**changes)))
+    same, late = (passed.candidates[1].replace(**changes | {"status": each}) for each in ("unchanged", "not tried"))
+    report = passed.replace(candidates=(*passed.candidates, same, late))
     page = plain(render_html(report))
     assert "= unchanged" in page
     assert "nothing to gain here" in page
-    assert "Rejected, 3 of 7 candidates: onnxslim, dynamic, static-s8s8." in page
+    assert "Rejected, 3 of 6 candidates tried: onnxslim, dynamic, static-s8s8." in page
+    assert parent_metrics(report, {})["candidates_tried"] == 6  # in MLflow, too: neither the reference nor `late`
     assert "| ort-extended | = unchanged |" in render_markdown(report)
 
 

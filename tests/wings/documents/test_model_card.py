@@ -109,7 +109,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
         "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",
         "| macro ROC AUC of the source network | 0.9987 |  |",
         "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900",
-        "| 1 | 0.5 ms | 2.00x | 1.90 to 2.10 |",
+        "| 1 | 0.500 ms | 2.00x | 1.90 to 2.10 |",
         "| c\\|0 | 0.900 | 0.800 | 0.900 | 50 |",
         "- 4 epochs, stopped early; the weights of epoch 3 were kept",
         "- overfitting: the gap is large",
@@ -117,6 +117,20 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
         "- digits: 400 train, 50 validation, 200 test",
     ):
         assert line in body, line
+
+
+def test_card_says_of_which_race_its_latencies_are_and_what_the_speed_up_is_over() -> None:
+    known = report()
+    base, won = known.candidates
+    base = base.replace(benchmark=(won.benchmark[0].replace(verdict="reference"),))
+    changed = known.replace(candidates=(base, won.replace(first_race=won.benchmark)))
+    slow = contract(latencies=(BatchLatency(batch=1, median_ms=1234.5),))
+    _, body = parts(model_card(slow, changed))
+    over = "the speed-up is over the model before optimization, `fp32` on `ort-cpu`:"
+    assert f"target `ort-cpu`, in a race alone with the reference; {over}" in body
+    assert "| 1 | 1234 ms | 2.00x |" in body  # in no other form than on the page
+    _, body = parts(model_card(slow, known.replace(candidates=(base, won))))
+    assert f"target `ort-cpu`; {over}" in body
 
 
 def test_measured_limits_are_named() -> None:
