@@ -19,6 +19,12 @@ EXTRAS = {
     "mcp": "assistants",
 }
 """Module -> the extra that brings it; each framework knows its own."""
+FULL = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "the disk is full. Fix: free space, for example with gauntlet clean"),
+    errno.EFBIG: "it may not become as large as it has to. Fix: raise the limit of ulimit -f",
+    errno.EMFILE: "too many files are open. Fix: raise the limit of ulimit -n",
+}
+"""Error of what has reached a limit -> the reason and the fix."""
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 """Of another user's file, a read-only disk, a link where another user may have put it, and a name that is too long."""
 
@@ -42,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fix = "Fix: free space, for example with gauntlet clean, and run the same command again"
-            print(f"gauntlet: {error.filename or 'output'}: the disk is full. {fix}", file=sys.stderr)  # noqa: T201
+        if error.errno in FULL:
+            reason = f"{FULL[error.errno]}, and run the same command again"
+            print(f"gauntlet: {error.filename or 'output'}: {reason}", file=sys.stderr)  # noqa: T201
             return StageError.exit_code
         if error.errno not in FORBIDDEN or error.filename is None:
             raise

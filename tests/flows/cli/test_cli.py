@@ -35,13 +35,22 @@ def test_reader_that_leaves_does_not_end_a_command(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
-def test_output_on_a_full_disk_ends_with_one_line_and_exit_code_3(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli.main", "runs"]
-    with Path("/dev/full").open("w") as full:
+@pytest.mark.parametrize(
+    ("file", "limit", "reason"),
+    [
+        ("/dev/full", "unlimited", "the disk is full. Fix: free space"),
+        ("short", "0", "Fix: raise the limit of ulimit -f"),
+    ],
+)
+def test_output_that_cannot_be_written_ends_with_one_line_and_exit_code_3(
+    tmp_path: Path, file: str, limit: str, reason: str
+) -> None:
+    command = ["bash", "-c", f'ulimit -f {limit}; exec "$0" -m flows.cli.main runs', sys.executable]
+    with (tmp_path / file).open("w") as full:
         environment = os.environ | {"GAUNTLET_HOME": str(tmp_path)}
         done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "the disk is full. Fix: free space" in done.stderr
+    assert reason in done.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:
