@@ -132,7 +132,7 @@ class TrackingEvents:
             self._file(PARENT, pareto, "pictures")
         winner = next((c for c in report.candidates if c.name == report.winner), None)
         best = candidate_metrics(winner, self.quality[winner.name], confirmed=True) if winner else {}
-        self.journal.append("metrics", run=PARENT, metrics=parent_metrics(report, best), step=0)
+        self._last_metrics(PARENT, parent_metrics(report, best))
         failed = report.verdict != "passed"
         tags = {
             "gate": "fail" if failed else "pass",
@@ -204,10 +204,16 @@ class TrackingEvents:
         elif candidate.artifact is not None and self.config.tracking.rejected_files:
             self._artifact(candidate.name, candidate.artifact, f"artifacts/{candidate.status.replace(' ', '-')}")
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
-        self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
+        self._last_metrics(candidate.name, metrics)
         self.journal.append("tags", run=candidate.name, tags=tags)
         status = "KILLED" if candidate.status == "not decided" else "FINISHED"
         self.journal.append("end", run=candidate.name, status=status)
+
+    def _last_metrics(self, run: str, metrics: Metrics) -> None:
+        """Send the metrics of a run that ends, unless one that was killed has: each time is a point more."""
+        sent = (event["metrics"] for event in self.journal if event["op"] == "metrics" and event["run"] == run)
+        if metrics not in sent:
+            self.journal.append("metrics", run=run, metrics=metrics, step=0)
 
     def _file(self, run: str, path: Path, folder: str) -> None:
         self.journal.append("file", run=run, path=self._relative(path), folder=folder)

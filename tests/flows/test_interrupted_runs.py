@@ -29,9 +29,10 @@ from configs.schema import PipelineConfig
 from flows.local_run import find_own_run, using_server, wait_for_prefect_events
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home, new_run_id
-from flows.record.journal import Journal
+from flows.record.journal import Journal, everything_sent
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.servers.password import CLIENT
+from flows.tracking.events import TrackingEvents
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import configured_stages
 
@@ -87,6 +88,20 @@ def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_i
     assert [c.name for c in report.candidates if c.status == "accepted"] == ["fp32"]
     assert {recorded[name].data.tags["gate"] for name in undecided} == {"not decided"}
     assert not [e for e in journal(run) if e["op"] == "model" and e["run"] in undecided]
+
+
+@pytest.mark.slow
+def test_run_that_is_closed_again_after_a_kill_has_each_point_once(folder: Path) -> None:
+    home = Home(folder / ".gauntlet")
+    run = home.require_run()
+    report, events = RunReport.read(run / "report.json"), [event for event in journal(run) if event["op"] != "end"]
+    (run / "journal.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    (run / "sent.json").write_text(json.dumps(json.loads((run / "sent.json").read_text()) | {"events": len(events)}))
+    tracking = TrackingEvents(home, PipelineConfig.model_validate(report.config), Journal(run / "journal.jsonl"))
+    tracking.restore()
+    tracking.closed(report)
+    again = [event["op"] for event in journal(run)[len(events) :]]
+    assert ("metrics" in again, "end" in again, everything_sent(run)) == (False, True, True)
 
 
 @pytest.mark.nightly  # Prefect tries again for a minute

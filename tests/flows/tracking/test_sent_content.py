@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_text
@@ -200,6 +201,26 @@ def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
     send_model(journal, home, artifact)
     assert sender.send()
     assert len(client.search_logged_models([client.get_experiment_by_name("first").experiment_id])) == 1
+
+
+def test_link_whose_response_was_lost_is_sent_once(
+    home: Home, client: MlflowClient, begin: Callable[..., Journaled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, link = stored_model(home, tmp_path), MlflowClient.log_outputs
+
+    def lose(*arguments: Any) -> None:
+        link(*arguments)
+        raise ConnectionError("no response")
+
+    for name in ("run-1", "run-2"):
+        sender, journal = begin(name)
+        send_model(journal, home, artifact)
+        with monkeypatch.context() as patch:
+            if name == "run-2":
+                patch.setattr(MlflowClient, "log_outputs", lose)
+            assert sender.send() == (name == "run-1")
+        assert sender.send()
+    assert len(client.get_run(run_of(client, "run-2")).outputs.model_outputs) == 1
 
 
 @pytest.mark.parametrize("killed", [False, True])
