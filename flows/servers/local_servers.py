@@ -130,7 +130,7 @@ def start_prefect(home: Home, port: Port, while_starting: Callable[[], object]) 
     command = [sys.executable, *OWN_MODULE, "flows.servers.prefect_app"]
     copy_template("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log", port.listener())
-    _note(home.prefect / "server.json", process, f"{port.address}/api")
+    note_server(home.prefect / "server.json", process, f"{port.address}/api")
     while_starting()
     wait_until_up(process, f"{port.address}/api/health", "Prefect server", home.prefect / "server.log")
     return process
@@ -144,8 +144,27 @@ def stop_prefect(home: Home) -> None:
     (home.prefect / "server.json").unlink(missing_ok=True)
 
 
-def _note(file: Path, process: psutil.Process, url: str) -> None:
-    write_atomically(file, json.dumps({"pid": process.pid, "created": process.create_time(), "url": url}))
+def note_server(file: Path, process: psutil.Process, url: str) -> None:
+    """Write down a server's process and address, by which other processes find it."""
+    write_atomically(file, json.dumps({"pid": process.pid, "began": began(process), "url": url}))
+
+
+def began(process: psutil.Process) -> str:
+    """Return in which boot of the machine a process began, and how many seconds after it.
+
+    Ids of processes are used again. The time of day does not tell them apart: it changes when the clock is set.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {process.create_time() - psutil.boot_time():.2f}"
+
+
+def process_that_began(pid: int | None, at: str) -> psutil.Process | None:
+    """Return the process with an id that `began` then, or None where that one has ended."""
+    try:
+        process = psutil.Process(pid) if pid is not None else None
+        return process if process is not None and began(process) == at else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 def shares_mlflow(home: Home) -> bool:
@@ -162,9 +181,8 @@ def recorded_process(home: Home, file: Path | None = None) -> psutil.Process | N
     """Return the noted server process, Prefect's or that of a file, unless it has ended and another has its id."""
     try:
         note = json.loads((file or home.prefect / "server.json").read_text())
-        process = psutil.Process(note["pid"])
-        return process if abs(process.create_time() - note["created"]) < 1 else None
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+        return process_that_began(note["pid"], note["began"])
+    except (OSError, ValueError, KeyError):
         return None
 
 
@@ -184,7 +202,7 @@ def start_mlflow(home: Home, port: Port, *, asks: bool = False) -> psutil.Popen:
     with locked(home.locks / "mlflow-experiment"):
         copy_template("mlflow", home.mlflow_db)
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
-    _note(home.root / MLFLOW_NOTE, process, port.address)
+    note_server(home.root / MLFLOW_NOTE, process, port.address)
     wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")
     return process
 
@@ -227,7 +245,8 @@ def stop(process: psutil.Process, patience_s: float = 10) -> None:
             child.terminate()
     alive = [*deaf, *psutil.wait_procs(children, timeout=patience_s)[1]]
     for survivor in alive:
-        survivor.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            survivor.kill()
     psutil.wait_procs(alive, timeout=patience_s)
 
 

@@ -4,17 +4,24 @@ Whoever may create a deployment's run may run a shell command, so `guarded` refu
 """
 
 import gc
+import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import psutil
 import uvicorn
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.servers.guard import guarded
+from flows.servers.local_servers import note_server
+from flows.servers.ports import HOST
 from gauntlet.__main__ import OBJECTS_OF_IMPORTS
+
+PORT = "PREFECT_SERVER_API_PORT"
 
 
 def take_turns() -> None:
@@ -79,6 +86,8 @@ if (location.pathname != "/login" && !known())
 
 def main() -> None:
     """Run the server until SIGTERM."""
+    note, address = Path(os.environ["PREFECT_HOME"]) / "server.json", f"http://{HOST}:{os.environ[PORT]}/api"
+    note_server(note, psutil.Process(), address)  # as its starter does, who may be killed before
     gc.set_threshold(OBJECTS_OF_IMPORTS)
     from prefect.server.api.server import create_app
 

@@ -24,10 +24,11 @@ from urllib3 import Retry
 
 from flows.record.home import Home
 from flows.servers.local_servers import (
-    launch,
+    note_server,
     profile_api_url,
     recorded_process,
     responds,
+    running,
     start_prefect,
     stop,
     stop_prefect,
@@ -193,8 +194,17 @@ def test_server_of_the_prefect_profile_is_found(tmp_path: Path, monkeypatch: pyt
 def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prefect.mkdir(parents=True)
-    (home.prefect / "server.json").write_text(f'{{"pid": {os.getpid()}, "created": {time.time() - 1e6}, "url": ""}}')
+    (home.prefect / "server.json").write_text(f'{{"pid": {os.getpid()}, "began": "another boot 1.00", "url": ""}}')
     assert recorded_process(home) is None
+
+
+def test_recorded_process_is_found_after_the_clock_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path)
+    home.prefect.mkdir(parents=True)
+    note_server(home.prefect / "server.json", psutil.Process(), "")
+    boot = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 60)  # what Linux says then, for the same boot
+    assert recorded_process(home) == psutil.Process()
 
 
 def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Popen[bytes]", psutil.Process]:
@@ -250,16 +260,22 @@ def test_command_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
         signal.signal(signal.SIGTERM, before[1])
 
 
-def test_child_that_a_stopped_server_leaves_is_not_waited_for(tmp_path: Path) -> None:
-    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-    server = launch(
-        [sys.executable, "-c", f"import subprocess; subprocess.run({sleep})"], dict(os.environ), tmp_path / "log"
-    )
-    [child] = until(server.children, 60)
-    began = time.monotonic()
-    stop(server, patience_s=60)
-    assert time.monotonic() - began < 30
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+def test_server_whose_starter_is_killed_before_it_notes_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    home, port = Home(tmp_path / ".gauntlet"), Port.take()
+    home.prefect.mkdir(parents=True)
+    monkeypatch.setattr("flows.servers.local_servers.note_server", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start_prefect(home, port, lambda: None)
+    try:
+        until(lambda: recorded_process(home) is not None, 120)
+        assert running(home) == f"{port.address}/api"
+    finally:
+        stop_prefect(home)
 
 
 def test_program_that_does_not_speak_http_does_not_respond() -> None:

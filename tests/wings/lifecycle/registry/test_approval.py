@@ -10,6 +10,7 @@ import pytest
 from harness import called
 
 from flows.record.home import Home
+from flows.servers.local_servers import began
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.report import Check
 from wings.lifecycle.library.promotion.ledger import Ledger
@@ -83,7 +84,7 @@ def test_account_of_the_home_s_own_mlflow_is_no_person(
     home: Home, run: MakeRun, no_replay: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise one could ask on Prefect's page, whose runs have the account, and answer in a terminal."""
-    me = {"pid": os.getpid(), "created": psutil.Process().create_time(), "url": home.mlflow_uri}
+    me = {"pid": os.getpid(), "began": began(psutil.Process()), "url": home.mlflow_uri}
     (home.root / "mlflow-server.json").write_text(json.dumps(me))
     run("run-1")
     ask(home, "run-1")
