@@ -26,6 +26,8 @@ from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.resources import environment_variables
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Of Linux alone."""
 MLFLOW_NOTE = "mlflow-server.json"
 """In a home: the process of its MLflow server."""
 OWN_MODULE = ("-P", "-m")
@@ -154,7 +156,7 @@ def began(process: psutil.Process) -> str:
 
     Ids of processes are used again. The time of day does not tell them apart: it changes when the clock is set.
     """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
     return f"{boot} {process.create_time() - psutil.boot_time():.2f}"
 
 

@@ -21,7 +21,7 @@ import psutil
 from pydantic import Field
 
 from flows.record.home import Home
-from flows.servers.local_servers import is_alive, stop
+from flows.servers.local_servers import began, is_alive, process_that_began, stop
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import PipelineError, one_line
 from gauntlet.core.frozen import Frozen
@@ -29,6 +29,8 @@ from gauntlet.core.frozen import Frozen
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before a part is started again; doubled each time that it ends within a minute."""
 POLL_S = 0.2
+RUN_END_S = 30.0
+"""For a worker's run to close its record."""
 SUPERVISED = "GAUNTLET_SUPERVISED"
 """Environment variable of all that a platform starts: its home. So a part is found that is not noted yet."""
 
@@ -38,7 +40,7 @@ class PartState(Frozen):
 
     name: str
     pid: int | None = None
-    created: float | None = Field(None, description="when its process began, seconds since 1970: ids are used again")
+    began: str = Field("", description="when its process began, as `began` says")
     ready: bool = False
     since: str | None = Field(None, description="when it became ready; ISO 8601, UTC")
     restarts: int = 0
@@ -49,12 +51,8 @@ class PartState(Frozen):
     @property
     def process(self) -> psutil.Process | None:
         """The part's process, or None where it has ended."""
-        try:
-            process = psutil.Process(self.pid) if self.pid is not None else None
-            same = process is not None and abs(process.create_time() - (self.created or 0)) < 1
-        except psutil.NoSuchProcess:
-            return None
-        return process if same and process is not None and is_alive(process) else None
+        process = process_that_began(self.pid, self.began)
+        return process if process is not None and is_alive(process) else None
 
 
 class PlatformState(Frozen):
@@ -127,7 +125,7 @@ class Part:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if time.monotonic() - began < 60 else FIRST_PAUSE_S
             stopping.wait(pause_s)
         if running := self.state.process:
-            stop(running)
+            stop(running, patience_s=RUN_END_S)
 
     def _started(self) -> psutil.Process | None:
         try:
@@ -135,7 +133,7 @@ class Part:
         except (PipelineError, OSError, psutil.Error) as error:
             self.state = self.state.replace(ready=False, error=one_line(error))
             return None
-        noted = {} if process is None else {"pid": process.pid, "created": process.create_time()}
+        noted = {} if process is None else {"pid": process.pid, "began": began(process)}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.state = self.state.replace(ready=True, since=now, error="", **noted)
         return process
@@ -170,28 +168,39 @@ class Supervisor:
 
     def __init__(self, home: Home, servers: list[Part], clients: list[Part]) -> None:
         self.home, self.servers, self.clients = home, servers, clients
-        self.stopping = threading.Event()
+        self.stopping, self._clients_ended = threading.Event(), threading.Event()
         self._writing = threading.Lock()
         me = psutil.Process()
-        self.me = PartState(name="supervisor", pid=me.pid, created=me.create_time(), ready=True)
+        self.me = PartState(name="supervisor", pid=me.pid, began=began(me), ready=True)
 
     def run(self) -> None:
-        """Keep everything running until `stopping` is set."""
+        """Keep everything running until `stopping` is set; then stop the servers last: runs tell them how they end."""
         self._note()
-        threads = self._begin(self.servers)
+        servers = self._begin(self.servers, self._clients_ended)
         while not all(part.state.ready for part in self.servers) and not self.stopping.wait(POLL_S):
             pass
-        clients = self._begin(self.clients) if not self.stopping.is_set() else []
+        clients = self._begin(self.clients, self.stopping) if not self.stopping.is_set() else []
         self.stopping.wait()
-        for thread in (*clients, *threads):
-            thread.join()
+        self._end(clients)
+        self._clients_ended.set()
+        self._end(servers)
         state_file(self.home).unlink(missing_ok=True)
 
-    def _begin(self, parts: list[Part]) -> list[threading.Thread]:
-        threads = [threading.Thread(target=part.keep_running, args=(self.stopping, self._note)) for part in parts]
+    def _begin(self, parts: list[Part], stopping: threading.Event) -> list[threading.Thread]:
+        threads = [threading.Thread(target=part.keep_running, args=(stopping, self._note)) for part in parts]
         for thread in threads:
             thread.start()
         return threads
+
+    def _end(self, threads: list[threading.Thread]) -> None:
+        """Wait until parts have stopped; what is not ready yet is ended first, as its start would wait for it."""
+        while any(thread.is_alive() for thread in threads):
+            known = {part.state.pid for part in (*self.servers, *self.clients)}
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error, OSError):
+                    if child.pid not in known and child.environ().get(SUPERVISED):  # the guard has it empty
+                        child.terminate()
+            time.sleep(POLL_S)
 
     def _note(self) -> None:
         with self._writing:

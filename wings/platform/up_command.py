@@ -17,9 +17,10 @@ from flows.cli.report_tables import plain_table
 from flows.cli.shared import Output
 from flows.record.home import Home
 from flows.record.locks import is_locked
-from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
+from flows.servers.local_servers import began, is_alive, launch, profile_api_url, responds, stop
 from flows.servers.password import password_hint, prefect_variables
 from flows.servers.ports import Port
+from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError, StageError, is_checkout
 from gauntlet.core.frozen import JsonObject
 from wings.platform.local_platform import PlatformSettings, deploy_again, platform_wings
@@ -33,7 +34,7 @@ from wings.platform.supervisor import (
     supervisor_lock,
 )
 
-READY_TIMEOUT_S = 600.0
+READY_TIMEOUT_S, DOWN_TIMEOUT_S = 600.0, 180.0
 PORTS = {"prefect": 4200, "mlflow": 5000}
 LOGS = {"prefect": "prefect/server.log", "mlflow": "mlflow-server.log"}  # below the home; others are in `platform/`
 NO_MODEL = "         there is no model yet: it serves the first one that comes"
@@ -63,6 +64,8 @@ def start_platform(options: argparse.Namespace) -> int:
         environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
         command = [sys.executable, "-m", "wings.platform.local_platform", settings.model_dump_json()]
         supervisor = launch(command, environment, log)
+        me = PartState(name="supervisor", pid=supervisor.pid, began=began(supervisor))  # for `down`, until it is ready
+        write_atomically(state_file(home), PlatformState(supervisor=me).model_dump_json())
         console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
     state = _wait_until_ready(home, supervisor, console)
     addresses = {part.name: part.address for part in state.parts}
@@ -112,7 +115,7 @@ def stop_platform(options: argparse.Namespace) -> int:
     state = read_state(home)
     supervisor = state.supervisor.process if state else None
     if supervisor is not None:
-        stop(supervisor, patience_s=60)
+        stop(supervisor, patience_s=DOWN_TIMEOUT_S)
     _stop_left_over(home)
     Output().print("Nothing runs any more." if state else "Nothing runs.", highlight=False)
     return 0
@@ -160,7 +163,8 @@ def _use_prefect(home: Home, address: str) -> None:
 
 
 def _supervised(home: Home) -> bool:
-    return is_locked(supervisor_lock(home))
+    state = read_state(home)
+    return bool(state and state.supervisor.process) or is_locked(supervisor_lock(home))
 
 
 def _stop_left_over(home: Home) -> None:
@@ -183,7 +187,7 @@ def _wait_until_ready(home: Home, supervisor: psutil.Process | None, console: Co
                 announced.add(line)
         if state is not None and state.is_ready:
             return state
-        if supervisor is not None and not is_alive(supervisor) and not _supervised(home):  # by another `up`
+        if not (supervisor and is_alive(supervisor)) and not _supervised(home):  # by another `up`
             raise StageError(f"the supervisor has ended; see {log}")
         time.sleep(POLL_S)
     errors = "; ".join(_problems(home, state)) if state else f"see {log}"

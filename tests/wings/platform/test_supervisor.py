@@ -16,10 +16,19 @@ from harness import called
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.servers.local_servers import is_alive, launch
+from flows.servers.local_servers import began, is_alive, launch
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
+from wings.platform import up_command
 from wings.platform.local_platform import PlatformSettings
-from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file, supervisor_lock
+from wings.platform.supervisor import (
+    SUPERVISED,
+    Part,
+    PlatformState,
+    Supervisor,
+    read_state,
+    state_file,
+    supervisor_lock,
+)
 
 pytestmark = pytest.mark.slow
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -111,6 +120,64 @@ def test_part_of_a_supervisor_that_is_killed_while_it_starts_is_stopped_by_down(
     assert not is_alive(part)
 
 
+def test_supervisor_that_begins_is_stopped_by_down(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = sleeping()
+    monkeypatch.setattr(up_command, "launch", lambda *_: begun)
+    monkeypatch.setattr(up_command, "READY_TIMEOUT_S", 1)
+    assert called(home.root.parent, "up", PREFECT_API_URL="").returncode == 3
+    assert called(home.root.parent, "down").returncode == 0
+    assert not is_alive(begun)
+
+
+def test_part_that_is_still_being_started_is_ended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may wait for a server that has been stopped."""
+    monkeypatch.setenv(SUPERVISED, str(home.root))
+    begun: list[psutil.Process] = []
+
+    def wait() -> psutil.Process:
+        begun.append(sleeping())
+        begun[0].wait()
+        return begun[0]
+
+    supervisor = Supervisor(home, [Part("server", sleeping)], [Part("worker", wait)])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    harness.until(lambda: bool(begun), 60)
+    supervisor.stopping.set()
+    thread.join(timeout=300)
+    assert not thread.is_alive()
+    assert not is_alive(begun[0])
+
+
+def test_servers_are_stopped_after_their_clients(home: Home, tmp_path: Path) -> None:
+    """A run tells them how it ends."""
+    server = sleeping()
+    program = f"""
+import os, psutil, signal, time
+def end(*_):
+    time.sleep(1)
+    open({str(tmp_path / "status")!r}, "w").write(psutil.Process({server.pid}).status())
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+open({str(tmp_path / "ready")!r}, "w").close()
+time.sleep(600)
+"""
+
+    def client() -> psutil.Process:
+        process = psutil.Popen([sys.executable, "-c", program])
+        harness.until((tmp_path / "ready").exists, 60)
+        return process
+
+    supervisor = Supervisor(home, [Part("server", lambda: server)], [Part("client", client)])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    until(home, lambda state: state.is_ready)
+    supervisor.stopping.set()
+    thread.join(timeout=300)
+    assert not is_alive(server)
+    assert (tmp_path / "status").read_text() == psutil.STATUS_SLEEPING
+
+
 def test_part_of_a_supervisor_that_is_killed_is_stopped_by_its_guard(home: Home) -> None:
     part = part_of_killed_supervisor(home, "with guard")
     harness.until(lambda: not is_alive(part), 60)
@@ -145,9 +212,11 @@ def test_client_waits_for_servers_and_the_state_says_why(home: Home, kind: type[
 
 def test_state_of_another_process_with_the_same_id_is_not_ours(home: Home) -> None:
     me = psutil.Process()
-    part = Part("server", sleeping).state.replace(pid=me.pid, created=me.create_time() - 100)
-    assert part.process is None
-    assert part.replace(created=me.create_time()).process == me
+    boot, _, seconds = began(me).partition(" ")
+    part = Part("server", sleeping).state.replace(pid=me.pid)
+    assert part.replace(began=f"{boot} {float(seconds) - 100:.2f}").process is None
+    assert part.replace(began=f"another boot {seconds}").process is None
+    assert part.replace(began=began(me)).process == me
 
 
 def test_unreadable_state_is_no_state(home: Home) -> None:
