@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         if error.errno in FULL:
-            reason = f"{FULL[error.errno]}, and run the same command again"
-            print(f"gauntlet: {error.filename or 'output'}: {reason}", file=sys.stderr)  # noqa: T201
+            what = f"{error.filename or 'output'}: {FULL[error.errno]}"
+            print(f"gauntlet: {what}, and run the same command again", file=sys.stderr)  # noqa: T201
             return StageError.exit_code
         if error.errno not in FORBIDDEN or error.filename is None:
             raise

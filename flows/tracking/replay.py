@@ -203,7 +203,8 @@ class _Replay:
                 model = self._model_on_server(event, run) or log_model(run, event, self.home.root / event["path"])
                 self._remove_incomplete(event, run)
                 self.sent.add(key, model_id=model)
-            known = {output.model_id for output in self.client.get_run(run).outputs.model_outputs}
+            outputs = self.client.get_run(run).outputs
+            known = {output.model_id for output in outputs.model_outputs} if outputs else set[str]()
             if self.client.get_logged_model(model).source_run_id != run and model not in known:
                 self.client.log_outputs(run, [LoggedModelOutput(model, step=0)])
         self.state["models"][event["run"]] = model
