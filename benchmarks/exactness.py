@@ -222,7 +222,7 @@ def measured(networks: Mapping[str, Compared], rounds: int) -> Measured:
     failed = [f"{name}: {tool}: {why}" for name, network in networks.items() for tool, why in network.failed.items()]
     worst = max(float(network.aa_deviation) for network in networks.values())
     return Measured(
-        claim="No other tool's INT8 file is both proven faster and more exact than the one that is chosen",
+        claim="No other tool's INT8 file is proven faster, and more exact, than the chosen one",
         conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads; SQNR without the mean, of the worst "
         "slice of an output, against the model as it came, on samples that no tool has seen; without labels the metric "
         "is to be expected from its own scores; processor seconds and MB of the largest process are of a tool, or "

@@ -9,10 +9,9 @@ from markdown_text import table
 from benchmarks.results import Topic
 
 INTRODUCTION = """\
-Each claim links to its result, with every figure, the conditions and the versions. The command
-measures it again. `--result FILE.json` writes the file from which this page is generated. Ratios
-are from interleaved runs. Intervals are at 95 %. Compare ratios before seconds, which depend on the
-machine. Here are all figures that miss their goals, in bold, and the first three that meet them.
+Each claim links to its result, with all figures, conditions and versions. The command measures it
+again, and writes the file with `--result FILE.json`. Ratios are from interleaved runs, intervals at
+95 %. Here are all figures that miss their goals, in bold, and the first three others.
 """
 TOPICS = get_args(Topic)
 SHOWN = 3
