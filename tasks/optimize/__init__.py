@@ -23,9 +23,9 @@ from tasks.optimize.graph_pass import PASSES, OrtGraph, apply_pass, layout_nodes
 from tasks.optimize.verified_pass import PassFacts
 
 MAX_REASONS = 3
+"""Dropped passes that a check names; the facts hold all of them."""
 DECIDED = ("accepted", "rejected")
 """Outcomes of passes that changed the graph."""
-"""Dropped passes that a check names; the facts hold all of them."""
 
 OptimizeConfig = Annotated[Pass | Chain, OneOf("pass", (*PASSES, Chain))]
 
