@@ -157,8 +157,8 @@ class PipelineConfig(Frozen):
             for name, stage in configured_stages(self, "rejected").items()
             for network in networks
             for recipe in self.quantize
-            if stage.fits(getattr(self, name), recipe, ())
-            for suffix in filter(None, (stage.suffix, stage.suffix_of_accepted))
+            for suffix, rejected in ((stage.suffix, True), (stage.suffix_of_accepted, False))
+            if suffix and stage.fits(getattr(self, name), recipe, (), rejected=rejected)
         )
 
     @property

@@ -206,7 +206,7 @@ class Search:
         return Quantized(attempt.made, recipe, file, inaccurate)
 
     def repair(self, made: Sequence[Quantized]) -> Candidates:
-        """Make a candidate of the most exact rejected one of each group, and other one, where a package's stage can."""
+        """Make a candidate of the most exact file of each group, rejected or not, where a package's stage can."""
         config, has_images = self.config, not {"validation", "calibration"}.isdisjoint(self.reference.splits)
         recipes, candidates = [each.recipe for each in made if each.file], list[Candidate]()
         stages = configured_stages(config, "rejected") if self.base.calibrated and has_images else {}

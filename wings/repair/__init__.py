@@ -154,7 +154,7 @@ def repair(
 
 
 def _is_for_other_runtimes(recipe: StaticInt8) -> bool:
-    """Return whether a recipe's files are slow in ONNX Runtime, so that no race of its sessions tells anything."""
+    """Return whether only inputs are rounded: slow in ONNX Runtime, so that no race of its sessions tells anything."""
     return recipe.qdq_placement == "inputs"
 
 
@@ -167,7 +167,7 @@ def _open_switchable(
     else:
         file = inputs[-1]
         exact.replace(format="qdq").quantize(*inputs)  # integer operators cannot be switched
-    return SwitchableModel(file, inputs[1], inputs_only=exact.qdq_placement == "inputs")
+    return SwitchableModel(file, inputs[1], inputs_only=_is_for_other_runtimes(recipe))
 
 
 def _store(workspace: Workspace, inputs: tuple[Path, Path, Ranges, Path], split: Split) -> Artifact:

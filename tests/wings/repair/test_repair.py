@@ -12,10 +12,8 @@ from conftest import Trained
 from harness import quick_config
 from onnx import numpy_helper
 from processors import CASCADE_LAKE, HASWELL, on_haswell
-from pydantic import ValidationError
 from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended, quantized, uneven
 
-from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from gauntlet.calibration.ranges import Ranges
@@ -29,7 +27,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.processor import METADATA_KEY, Processor
 from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.quantize.static import StaticInt8
-from wings.repair import AUTO_BUDGET_S, RepairConfig, RepairFacts
+from wings.repair import RepairFacts
 
 pytestmark = pytest.mark.slow
 
@@ -150,35 +148,6 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantized_nothing(
         report.raise_if_blocked()
 
 
-@pytest.mark.parametrize(
-    ("settings", "seconds"),
-    [
-        (("quantize=auto",), AUTO_BUDGET_S),
-        (("quantize=auto", "repair.images=9"), AUTO_BUDGET_S),
-        (("quantize=auto", "repair.budget_s=50"), 50),
-        (("quantize=[{kind: static}]",), 120),
-    ],
-)
-def test_repairs_of_auto_have_less_time_unless_it_is_set(settings: tuple[str, ...], seconds: float) -> None:
-    assert load("digits-small-cnn", settings).repair.budget_s == seconds  # type: ignore[attr-defined]
-
-
-def test_name_of_a_repaired_candidate_is_taken() -> None:
-    values = {"optimize": [{"kind": "chain", "name": "static-u8s8-repaired"}], "quantize": [{"kind": "static"}]}
-    with pytest.raises(ValidationError, match="two candidates named 'static-u8s8-repaired'; remove one of them"):
-        PipelineConfig.model_validate(values)
-
-
-@pytest.mark.parametrize("name", ["static-u8s8-repaired", "pruned-50-static-u8s8-repaired"])
-def test_check_of_a_repaired_candidate_can_be_overridden(name: str) -> None:
-    override = {"check": "a.b", "reason": "known and accepted", "candidate": name}
-    pruned = [{"kind": "structured", "macs_fraction": 0.5}]
-    values = {"quantize": [{"kind": "static"}], "prune": pruned, "overrides": [override]}
-    assert PipelineConfig.model_validate(values).overrides[0].candidate == name
-    with pytest.raises(ValidationError, match="unknown candidate"):
-        PipelineConfig.model_validate(values | {"repair": {"enabled": False}})
-
-
 Run = Callable[[PipelineConfig], RunReport]
 ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static, reduce_range: true}]", "repair.enabled=true")
 
@@ -235,12 +204,6 @@ def test_most_exact_file_for_each_kind_of_runtimes_is_repaired(run: Run) -> None
     assert {candidate.parent for candidate in repaired} == {max(names, key=sqnr_db.__getitem__) for names in groups}
 
 
-def test_accepted_file_for_other_runtimes_has_no_stem() -> None:
-    recipe, config = StaticInt8(qdq_placement="inputs"), RepairConfig()
-    assert [config.can_repair(recipe, rejected=rejected) for rejected in (True, False)] == [True, False]
-    assert config.can_repair(StaticInt8(), rejected=False)
-
-
 def sum_of_weights(network: Network, model: Artifact) -> int:
     proto = onnx.load(network.trained.store.path(model))
     stored = [numpy_helper.to_array(t) for t in proto.graph.initializer if t.data_type == onnx.TensorProto.INT8]
@@ -259,27 +222,6 @@ def test_range_is_reduced_before_any_node_is_left_in_float_when_sums_saturate(
     assert sum_of_weights(network, report.artifacts["model"]) < sum_of_weights(network, network.quantized)
     check = next(c for c in report.checks if c.name == "repair.within_limits")
     assert f"weights without overflow, {len(facts.float_nodes)} of {facts.nodes} nodes in float" in check.detail
-
-
-@pytest.mark.parametrize(
-    ("recipe", "processor"),
-    [
-        (StaticInt8(), CASCADE_LAKE),
-        (StaticInt8(reduce_range=True), HASWELL),
-        (StaticInt8(weights="u8", per_channel=False), HASWELL),
-        (StaticInt8(activations="s8", format="qoperator"), HASWELL),
-    ],
-)
-def test_recipe_is_repaired_as_it_is_when_its_sums_do_not_saturate(recipe: StaticInt8, processor: Processor) -> None:
-    assert recipe.without_saturation(processor) == recipe
-
-
-def test_recipe_is_not_repaired_when_its_reduced_form_is_a_candidate_too() -> None:
-    plain, reduced = StaticInt8(), StaticInt8(reduce_range=True)
-    config, both = RepairConfig(), (plain, reduced)
-    assert [config.can_repair(recipe, both, HASWELL) for recipe in both] == [False, True]
-    assert [config.can_repair(recipe, both, CASCADE_LAKE) for recipe in both] == [True, True]
-    assert config.can_repair(plain, (plain,), HASWELL)
 
 
 ON_HASWELL = """
