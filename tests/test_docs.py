@@ -201,6 +201,14 @@ def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"""<(?:script|img|link)[^>]+(?:src|href)="?(?:https?:)?//""", page.read_text()), page
 
 
+def test_links_of_the_site_lead_to_files_of_it(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]  # which names them from the root
+    link = re.compile(r'(?:href|src)="?(?!\w+:)([^"#\s>]+)')
+    targets = {page.parent / target for page in pages for target in link.findall(page.read_text())}
+    assert len(targets) > len(pages)
+    assert [target for target in targets if not target.exists()] == []
+
+
 @pytest.mark.browser
 def test_search_box_finds_a_key_and_asks_no_other_host(site: Path, browser: Browser) -> None:
     page, asked = browser.new_page(), []
