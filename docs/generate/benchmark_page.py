@@ -29,8 +29,8 @@ def benchmark_page(folder: Path) -> str:
 
 
 def row(name: str, result: Result) -> tuple[str, str, str, str]:
-    """Return a claim's row: the first figures, of those with a goal where there are any, and all missed ones."""
-    figures = [one for one in result["figures"] if one["goal"]] or result["figures"]
+    """Return a claim's row: the first figures, those with a goal before the others, and all missed ones."""
+    figures = sorted(result["figures"], key=lambda one: not one["goal"])
     met = [one for one in figures if one["met"] is not False][:SHOWN]
     figures = [one for one in figures if one["met"] is False or one in met]
     machine = result["machine"].partition(" (")[0].removesuffix(" Processor")
