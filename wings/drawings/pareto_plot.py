@@ -152,10 +152,12 @@ def _quality_axis(axes: "Axes", pareto: ParetoChart) -> float:
     top = high + 2 * room if exact else high
     axes.set_ylim(low - room, top + room)
     if pareto.metric is not None:
-        from matplotlib.ticker import FuncFormatter
+        from matplotlib.ticker import PercentFormatter
 
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         axes.set_ylabel(metric_name(pareto.metric))
     else:
         axes.set_ylabel("SQNR, dB" + ("; at the top: no noise" if exact else ""))
+        if not values:
+            axes.set_yticks([])
     return top

@@ -60,6 +60,17 @@ def test_rounding_of_float32_is_no_noise(run):
     assert [point.name for point in found.front] == ["passes"]
 
 
+def test_labels_of_the_axis_differ_however_close_accuracies_are(run):
+    drawn = pareto_plot.draw(run(candidate("fp32", 4, 44, 0.9917), candidate("int8", 1, 11, 0.9889)))
+    shares = [element.text for element in ET.fromstring(drawn).iter() if (element.text or "").endswith("%")]
+    assert len(shares) == len(set(shares)) > 2
+
+
+def test_axis_has_no_numbers_where_no_candidate_has_noise(run):
+    drawn = pareto_plot.draw(run(candidate("fp32", 40, 44), candidate("passes", 39, 44, sqnr_db=136.0)))
+    assert {text for text in texts(drawn) if text and text[0].isdigit() and "." in text} == set()
+
+
 def test_point_is_that_of_the_batch_size_that_decided(run):
     report = run(candidate("fp32", 4.0, 44, 0.99), candidate("int8", 2.0, 11, 0.98), batch=8)
     found = pareto_plot.chart(report)
