@@ -11,7 +11,8 @@ import psutil
 import pytest
 from harness import until
 
-from flows.servers.local_servers import launch, stop
+from flows.servers import local_servers
+from flows.servers.local_servers import comes_up, launch, stop
 from flows.servers.ports import Port
 
 pytestmark = pytest.mark.slow
@@ -48,6 +49,33 @@ def test_port_that_another_program_took_since_is_refused() -> None:
     assert other.number == port.number
     with pytest.raises(OSError, match="in use"):
         port.listener()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
+def test_server_that_waits_for_a_processor_is_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_servers, "START_TIMEOUT_S", 2)
+    processor = min(os.sched_getaffinity(0))
+    alone = f"import os, time; os.sched_setaffinity(0, {{{processor}}})\n"
+    slow = f"{alone}os.nice(10)\nwhile time.process_time() < 0.5: pass\n{SERVER}"
+    port = Port.take()
+    busy = subprocess.Popen([sys.executable, "-c", f"{alone}while True: pass"])
+    with port.listener() as listener:
+        server = psutil.Popen([sys.executable, "-c", slow], stdin=listener, cwd=tmp_path)
+    try:
+        assert comes_up(server, f"{port.address}/")
+    finally:
+        busy.kill()
+        busy.wait()
+        stop(server)
+
+
+def test_server_that_stands_still_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_servers, "START_TIMEOUT_S", 0.2)
+    server = psutil.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        assert not comes_up(server, "http://127.0.0.1:9/")
+    finally:
+        stop(server)
 
 
 def test_server_that_ends_by_itself_after_its_time_is_stopped_all_the_same() -> None:
