@@ -191,6 +191,14 @@ def test_server_of_the_prefect_profile_is_found(tmp_path: Path, monkeypatch: pyt
     assert profile_api_url() == "http://127.0.0.1:2/api"
 
 
+def test_user_whom_the_system_does_not_know_has_a_home_for_prefect() -> None:
+    program = "import os; os.getuid = lambda: 2**31 - 2; import flows"
+    program += "; from prefect import flow; print(os.environ['HOME'])"
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "/\n"), done.stderr
+
+
 def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prefect.mkdir(parents=True)
