@@ -86,7 +86,7 @@ def read_state(home: Home) -> PlatformState | None:
     """Return the last state that was noted; None where there was no platform."""
     try:
         return PlatformState.model_validate_json(state_file(home).read_bytes())
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 

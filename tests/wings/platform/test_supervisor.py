@@ -224,3 +224,10 @@ def test_unreadable_state_is_no_state(home: Home) -> None:
     state_file(home).parent.mkdir(parents=True)
     state_file(home).write_text("{")
     assert read_state(home) is None
+
+
+def test_state_that_may_not_be_read_is_not_taken_for_none(home: Home) -> None:
+    state_file(home).parent.mkdir(parents=True)
+    state_file(home).symlink_to(state_file(home))  # a loop: nobody may read it, whereas root reads every user's file
+    with pytest.raises(OSError, match=state_file(home).name):
+        read_state(home)
