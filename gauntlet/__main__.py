@@ -6,6 +6,7 @@ import sys
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import require_own_packages
+from gauntlet.runtime.signals import end_in_order
 
 OBJECTS_OF_IMPORTS = 50_000
 """Between two looks for garbage, which are a quarter of the time of all imports after every 700 objects."""
@@ -14,6 +15,7 @@ OBJECTS_OF_IMPORTS = 50_000
 def main() -> int:
     """Run the command line, unless a package of the same name would be imported in place of one of ours."""
     gc.set_threshold(OBJECTS_OF_IMPORTS)
+    end_in_order()
     try:
         require_own_packages()
     except ConfigError as error:

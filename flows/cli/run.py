@@ -28,7 +28,6 @@ from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import duration, printable
 from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.processor import Processor
-from gauntlet.runtime.signals import end_in_order
 from tasks.quantize.auto import recipes_for
 
 MODEL_OPTIONS = {
@@ -67,7 +66,6 @@ def print_run(options: argparse.Namespace, home: Home, console: Console, out: Pa
     limit = f"about {options.minutes} min, as far as the gates allow" if options.minutes else ""
     if time := "; ".join(filter(None, (limit, time_of_last(config.name)))):
         console.print(f"Time: {time}", highlight=False)
-    end_in_order()
     folder, error = completed_run(config, inferred, home, console, options)
     report = read_report(folder / "report.json")
     print_report(console, report, home)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -23,6 +24,7 @@ FAILED = 2
 
 def serve(_options: argparse.Namespace) -> int:
     """Answer until the assistant closes the connection."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # at once: a thread waits for the next line of the client
     anyio.run(_serve)
     return 0
 

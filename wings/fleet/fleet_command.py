@@ -18,7 +18,6 @@ from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.reporting.text_format import counted, percent, printable, ratio, size
-from gauntlet.runtime.signals import end_in_order
 from wings.fleet.fleet_record import FleetRecord
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
@@ -32,7 +31,6 @@ def run_fleet(options: argparse.Namespace) -> int:
     console, home, folder, settings = Output(), Home.find(), Path(options.folder), tuple(options.set)
     find_models(folder)  # nothing is started for an empty folder
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
-    end_in_order()
     code = 0
     prepare = partial(import_module, "wings.fleet.fleet_flow")
     with explain_full_disk(home), prefect_server(home, while_starting=prepare) as api, live(console):

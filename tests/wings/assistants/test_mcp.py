@@ -1,6 +1,9 @@
 """`gauntlet mcp`, as the SDK's client speaks to it over stdio."""
 
+import json
 import os
+import signal
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,19 @@ def test_run_ends_with_its_verdict_also_where_a_tighter_gate_fails(folder: Path)
     assert not is_error, text
     assert "structure.max_opset" in text
     assert text.endswith("exit code 1")
+
+
+def test_server_ends_at_once_though_its_client_keeps_the_connection(folder: Path) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([GAUNTLET, "mcp"], cwd=folder, stdin=pipe, stdout=pipe) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(f"{json.dumps(message)}\n".encode())
+        server.stdin.flush()
+        assert server.stdout.readline()
+        server.send_signal(signal.SIGTERM)
+        try:
+            assert server.wait(60) == -signal.SIGTERM
+        finally:
+            server.kill()

@@ -11,7 +11,6 @@ from flows.cli.shared import Output, given_limits, plain
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import counted, metric_name, milliseconds, percent
-from gauntlet.runtime.signals import end_in_order
 from wings.lifecycle.commands.monitor_command import patiently
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name
@@ -30,7 +29,6 @@ def promote_bundle(options: argparse.Namespace) -> int:
     requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
     parts = (options.source, options.role, options.name, options.why, requests, limits, won)
     request = PromotionRequest(*parts, approve=options.approve)
-    end_in_order()
     console = Output()
     with console.status("promoting ...") as status:
         status.start() if console.is_terminal else status.stop()
@@ -106,7 +104,6 @@ def try_runtime(options: argparse.Namespace) -> int:
     """Compare, and print the verdict; a refusal is `GateFailed`."""
     limits = given_limits(UpgradeLimits, options)
     requests = Path(options.requests) if options.requests else None
-    end_in_order()
     console = Output()
     with console.status("upgrading ...") as status:
         status.start() if console.is_terminal else status.stop()

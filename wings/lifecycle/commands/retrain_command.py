@@ -10,7 +10,6 @@ from flows.cli.shared import Output, given_limits, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from gauntlet.runtime.signals import end_in_order
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
@@ -24,7 +23,6 @@ def retrain_model(options: argparse.Namespace) -> int:
     RequestLogReader(Path(options.log)).require()  # nothing is started for a log that is not there
     console, home = Output(), Home.find()
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
-    end_in_order()
     with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
         from wings.lifecycle.prefect_flows.retraining import retrain
 
