@@ -49,9 +49,9 @@ class MonitoringReference:
         return (*self.names, *((DISTANCE,) if self.embedding else ()))
 
     def usual(self, feature: int) -> Floats:
-        """Return what a feature in `watched` is compared with, shape (k,)."""
+        """Return what a feature in `watched` is compared with, shape (k,); NaN is the smallest, as in a history."""
         if feature < len(self.names):
-            return self.features[:, feature]
+            return np.nan_to_num(self.features[:, feature], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         assert self.embedding is not None
         return self.embedding.usual
 

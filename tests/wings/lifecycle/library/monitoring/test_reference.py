@@ -18,7 +18,9 @@ from gauntlet.request_log.log_format import REFERENCE
 from wings.lifecycle.library.monitoring.embedding_output import EmbeddingOutput, NoEmbedding
 from wings.lifecycle.library.monitoring.embeddings import MIN_SAMPLES, EmbeddingReference
 from wings.lifecycle.library.monitoring.features import are_broken, output_features
+from wings.lifecycle.library.monitoring.monitor_history import _known
 from wings.lifecycle.library.monitoring.reference import MonitoringReference
+from wings.lifecycle.library.monitoring.seasonal_evidence import seasonal_wealth
 
 if TYPE_CHECKING:
     from conftest import Trained
@@ -83,6 +85,16 @@ def test_embedding_that_never_varies_can_be_measured() -> None:
     measured = EmbeddingReference.measure(OUTPUT, np.ones((100, 4), np.float32))
     assert measured.usual.tolist() == [0.0] * 50
     assert measured.distances(np.full((1, 4), 2.0)) > 0
+
+
+@pytest.mark.parametrize("season_h", [0, 24])
+def test_samples_without_a_number_are_as_usual_as_they_were_in_the_evaluation(season_h: float) -> None:
+    """Rows of a table with missing values, for example."""
+    random = np.random.default_rng(0)
+    evaluated, logged = (np.where(random.random(size) < 0.3, np.nan, random.normal(size=size)) for size in (500, 2000))
+    usual = MonitoringReference(("input mean",), evaluated[:, None], None).usual(0)
+    evidence = seasonal_wealth(usual, _known(logged), 30.0 * np.arange(2000), season_h, seed=0)
+    assert evidence.first_above(0.01) is None
 
 
 def test_too_few_samples_are_refused() -> None:
