@@ -1,7 +1,7 @@
 """Logged requests whose inputs were kept and whose labels came: what a model can be trained and judged with."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ DIMENSIONS, CHUNK = 32, 4096
 """Of the projection that distances are computed in, and values that are projected at once."""
 ABSURD = 1e30
 """Larger values count as this."""
+Labels = dict[str, list[tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ def read_labeled_requests(
     for request in log.requests(version):
         requests += 1
         seen.update(ids_of(request.request_id))
-        classes = labels.get(_labeled_as(request, labels))
+        classes = _classes(request, labels)
         labeled += classes is not None
         if classes is not None and _fits(request.inputs, classes, signature):
             used.append(request)
     # Under an id of several requests, whose labels these are is unknown.
     used = [request for request in used if seen[_labeled_as(request, labels)] == 1]
     inputs = {spec.name: _joined(used, spec.name) for spec in signature.inputs} if used else {}
-    classes_of = [labels[_labeled_as(request, labels)] for request in used]
+    classes_of = [_classes(request, labels) or () for request in used]
     counts = [len(classes) for classes in classes_of]
     aside = np.repeat(np.arange(len(used)) >= round((1 - held_back) * len(used)), counts)
     truth = np.array([label for classes in classes_of for label in classes], np.int64)
@@ -82,17 +83,24 @@ def read_labeled_requests(
     return LabeledRequests(inputs, truth[kept], aside[kept], int((~kept).sum()), requests, labeled, len(used))
 
 
-def _labels(feedback: Iterable[Feedback], signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Return the labels by request; the first ones count, as in a monitor."""
-    labels: dict[str, tuple[int, ...]] = {}
+def _labels(feedback: Iterable[Feedback], signature: Signature) -> Labels:
+    """Return the labels by request, in the order in which they came."""
+    labels: Labels = {}
     for entry in feedback:
-        labels.setdefault(entry.request_id, class_numbers(entry.labels, signature.labels))
+        labels.setdefault(entry.request_id, []).append(class_numbers(entry.labels, signature.labels))
     return labels
 
 
-def _labeled_as(request: LoggedRequest, labels: Mapping[str, tuple[int, ...]]) -> str:
+def _labeled_as(request: LoggedRequest, labels: Labels) -> str:
     """Return the id under which a request has labels, or its own."""
     return next((name for name in ids_of(request.request_id) if name in labels), request.request_id)
+
+
+def _classes(request: LoggedRequest, labels: Labels) -> tuple[int, ...] | None:
+    """Return the first labels that are one for each sample, as in a monitor; else the first; None without any."""
+    known = labels.get(_labeled_as(request, labels), [])
+    samples = next((len(array) for array in (request.inputs or {}).values() if array.ndim), 0)
+    return next((classes for classes in known if len(classes) == samples), known[0] if known else None)
 
 
 def _fits(inputs: NamedArrays | None, labels: tuple[int, ...], signature: Signature) -> bool:
