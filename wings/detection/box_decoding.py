@@ -37,6 +37,8 @@ MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""
 EDGES = ("left", "top", "right", "bottom")
 WITHOUT_SUPPRESSION = ("detr", "suppressed")
+MAX_CLASSES = 1 << 14
+"""A suppressed row whose class is a larger number, or infinite, is no object."""
 LARGEST_LOGARITHM = 10.0
 """Of a distance in cells; larger ones reach beyond every image and would overflow."""
 
@@ -137,6 +139,7 @@ def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Flo
     numbers = np.rint(np.nan_to_num(classes, nan=-1)) - how.first_class
     if how.count is not None:
         numbers[np.arange(numbers.shape[1]) >= outputs[how.count].astype(np.float64).reshape(-1, 1)] = -1
+    numbers[numbers >= MAX_CLASSES] = -1
     known = np.arange(1 + max(0, int(numbers.max(initial=0))))
     return boxes, np.where(numbers[:, :, None] == known, scores[:, :, None], -1)
 
