@@ -19,7 +19,7 @@ from serving.tokens import Tokens
 log = logging.getLogger("gauntlet.serving.requests")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
+REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # servers do not agree on other characters in a header
 OPEN = frozenset({"/", "/page.js", "/drawing.js", "/page.css", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no token: the page asks for it, and a prober has none."""
 NOTES = "gauntlet"

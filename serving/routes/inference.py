@@ -98,8 +98,9 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
             loop = asyncio.get_running_loop()
             decoded = loop.run_in_executor(decoding, _image_calls, model, files, repository.limits, arrived)
             calls, padding, sizes = await decoded
+            size = len(files) if model.max_batch else model.fixed_batch
             parts = [
-                await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
+                await _computed(model, inputs, size - padding * (inputs is calls[-1]), request, arrived, None)
                 for inputs in calls
             ]
             parts = parts if model.max_batch else [_by_sample(part, model.fixed_batch) for part in parts]
@@ -161,7 +162,7 @@ async def _beside(large: bool, work: Callable[..., Value], *args: object) -> Val
 def _rows(inputs: NamedArrays, model: ServedModel, most: int) -> int:
     """Return the number of samples, which all inputs must share."""
     if not model.max_batch:
-        return 1
+        return model.fixed_batch
     counts = {len(array) for array in inputs.values()}
     if len(counts) > 1:
         raise InvalidRequest(f"the inputs have different numbers of rows: {sorted(counts)}")
