@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import UploadFile
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -108,14 +109,18 @@ async def _read(request: Request, limits: Limits, count: Callable[[int], None]) 
 
 async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[bytes]:
     """Return the files of a multipart body, or the body itself, which is then one file."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != MULTIPART:
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    if kind.lower() != MULTIPART.encode():
         return [body]
+    # Without the charset: texts are not used, and to decode those of some takes the square of their size.
+    boundary = b'; boundary="%s"' % options[b"boundary"] if b"boundary" in options else b""
+    headers = Headers(raw=[(b"content-type", MULTIPART.encode() + boundary)])
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(
-        request.headers, stream(), max_files=limits.max_rows, max_fields=16, max_part_size=limits.max_body_bytes
+        headers, stream(), max_files=limits.max_rows, max_fields=16, max_part_size=limits.max_body_bytes
     )
     parser.spool_max_size = limits.max_body_bytes + 1  # nothing goes to the disk
     try:

@@ -19,13 +19,14 @@ from PIL import Image
 from served_bundles import SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, json_request, serving
 from small_images import gray_png, tiff_of_pages
+from starlette import formparsers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from gauntlet.core.signature import Preprocessing, TensorSpec, signature_from_graph
 from gauntlet.images.decoding import decode_image
 from serving import http_protocol
-from serving.body import HeldBodies, received_body
+from serving.body import HeldBodies, received_body, uploaded_files
 from serving.errors import InvalidRequest, Overloaded, TooLarge
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
@@ -93,6 +94,18 @@ def test_decoder_that_was_ended_is_replaced_and_none_begins_too_late(white_png: 
         assert (pixels == decode_image(white_png, 1)).all()
     with pytest.raises(Overloaded, match="other images were decoded until the deadline"):
         decoders.decode([white_png], 1, 1 << 24, time.perf_counter())
+
+
+def test_charset_of_a_form_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To decode a text of 200 kB as punycode takes a minute, in the event loop."""
+    charsets, decode = set[str](), formparsers._user_safe_decode
+    monkeypatch.setattr(formparsers, "_user_safe_decode", lambda text, name: charsets.add(name) or decode(text, name))
+    parts = (
+        b'--x\r\ncontent-disposition: form-data; name="a"%s\r\n\r\nb-c\r\n' % more for more in (b"", b'; filename="f"')
+    )
+    kind = {"type": "http", "headers": [(b"content-type", b"Multipart/Form-Data; charset=punycode; boundary=x")]}
+    files = asyncio.run(uploaded_files(Request(kind), b"".join(parts) + b"--x--\r\n", Limits()))
+    assert (files, charsets) == ([b"b-c"], {"utf-8"})
 
 
 @pytest.mark.parametrize("path", ["index", "models/brightness/load", "models/brightness/unload"])
