@@ -1,6 +1,7 @@
 """HTTP as uvicorn speaks it, with one write for each response."""
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,8 @@ MAX_HEAD_BYTES = 65_536
 """Of a request's line and headers, or of what follows a body: to parse a header takes the square of its size."""
 HEAD_TIMEOUT_S = 10.0
 """From a connection, or the first byte behind a response, to the end of a request's headers."""
+READ_TIMEOUT_S = 120.0
+"""Within which a client has to take some of a response: what it does not take is in memory."""
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -48,13 +51,14 @@ TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r
 class JoiningProtocol(HttpToolsProtocol):
     """uvicorn writes the head and the body of a response apart, and the first of them wakes the client too early.
 
-    It also waits for the head of a request as long as it takes, and of any size; this ends such connections. And it
-    loses the body of a request that offers to change to another protocol, as Java's HttpClient does at first (`h2c`);
-    this leaves out the offer, as a server may (RFC 9110, section 7.8).
+    It also waits for the head of a request as long as it takes, and of any size, and for a client that does not read;
+    this ends such connections. And it loses the body of a request that offers to change to another protocol, as Java's
+    HttpClient does at first (`h2c`); this leaves out the offer, as a server may (RFC 9110, section 7.8).
     """
 
     _unparsed_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
@@ -64,7 +68,20 @@ class JoiningProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
         self._end_head()
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for a client that takes a response more slowly than it is sent, as long as it takes any of it."""
+        super().pause_writing()
+        self._await_reader(math.inf)
+
+    def resume_writing(self) -> None:
+        """Send the rest."""
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, unless a head is too long."""
@@ -99,6 +116,13 @@ class JoiningProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+
+    def _await_reader(self, before: float) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent >= before:
+            self.transport.abort()
+        else:
+            self._reader_timer = self.loop.call_later(READ_TIMEOUT_S, self._await_reader, unsent)
 
     def _end_head(self) -> None:
         self._unparsed_bytes = 0
