@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from gauntlet.runtime.batched_inference import tensor_output_names
 from gauntlet.runtime.timing import time_calls
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
-from serving.errors import LoadFailed
+from serving.errors import LoadFailed, Overloaded
 from serving.golden_check import disagreement, keeps_rows_apart
 from serving.observations import Metrics, Observations
 from serving.open_inference import DATATYPES
@@ -125,9 +126,18 @@ class ServedModel:
         batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue, apart=apart)
         return cls(name, version, digest, predictor, max_batch, batcher, observations, no_embedding, apart)
 
-    def image_inputs(self, images: list[np.ndarray]) -> tuple[list[NamedArrays], int]:
-        """Return the inputs of the calls for decoded images, and how many rows of padding the last one has."""
-        inputs = self.predictor.inputs_of(images)
+    def image_inputs(self, images: list[np.ndarray], deadline: float) -> tuple[list[NamedArrays], int]:
+        """Return the inputs of the calls for decoded images, and how many rows of padding the last one has.
+
+        Raises:
+            Overloaded: at the deadline, a time of `perf_counter`.
+        """
+        parts: list[NamedArrays] = []
+        for image in images:
+            if perf_counter() > deadline:
+                raise Overloaded("the images were not preprocessed within the deadline", 1)
+            parts.append(self.predictor.inputs_of([image]))
+        inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         if self.max_batch:
             return [inputs], 0
         size = self.fixed_batch

@@ -203,7 +203,7 @@ def _image_calls(
     channels, deadline = len(how.mean) if how else 3, arrived + limits.deadline_ms / 1000
     images = decoders.decode(files, channels, limits.max_image_pixels, deadline)
     try:
-        calls, padding = model.image_inputs(images)
+        calls, padding = model.image_inputs(images, deadline)
     except StageError as error:
         raise InvalidRequest(str(error)) from error
     return calls, padding, [(image.shape[0], image.shape[1]) for image in images]

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 import socket
 import threading
 import time
@@ -19,19 +20,20 @@ from PIL import Image
 from served_bundles import SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, json_request, serving
 from small_images import gray_png, tiff_of_pages
-from starlette import formparsers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from gauntlet.core.signature import Preprocessing, TensorSpec, signature_from_graph
 from gauntlet.images.decoding import decode_image
 from serving import http_protocol
-from serving.body import HeldBodies, received_body, uploaded_files
+from serving.body import HeldBodies, received_body
 from serving.errors import InvalidRequest, Overloaded, TooLarge
 from serving.http_protocol import JoiningProtocol
 from serving.image_decoders import ImageDecoders
 from serving.infer_codec import InferCall, encode_response, from_bytes, from_json
+from serving.observations import Metrics
 from serving.routes import inference
+from serving.served_model import ServedModel
 from serving.settings import Limits
 
 pytestmark = pytest.mark.slow
@@ -96,16 +98,14 @@ def test_decoder_that_was_ended_is_replaced_and_none_begins_too_late(white_png: 
         decoders.decode([white_png], 1, 1 << 24, time.perf_counter())
 
 
-def test_charset_of_a_form_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To decode a text of 200 kB as punycode takes a minute, in the event loop."""
-    charsets, decode = set[str](), formparsers._user_safe_decode
-    monkeypatch.setattr(formparsers, "_user_safe_decode", lambda text, name: charsets.add(name) or decode(text, name))
-    parts = (
-        b'--x\r\ncontent-disposition: form-data; name="a"%s\r\n\r\nb-c\r\n' % more for more in (b"", b'; filename="f"')
-    )
-    kind = {"type": "http", "headers": [(b"content-type", b"Multipart/Form-Data; charset=punycode; boundary=x")]}
-    files = asyncio.run(uploaded_files(Request(kind), b"".join(parts) + b"--x--\r\n", Limits()))
-    assert (files, charsets) == ([b"b-c"], {"utf-8"})
+def test_images_are_not_preprocessed_beyond_the_deadline(tmp_path: Path) -> None:
+    model = ServedModel.load(brightness_bundle(tmp_path / "b", latencies=[(1, 1.0), (2, 1.0)]), Metrics(), Limits())
+    images = 2 * [np.zeros((9, 9, 1), np.uint8)]
+    [inputs], padding = model.image_inputs(images, math.inf)
+    assert (inputs["image"].shape, padding) == ((2, 1, SIZE, SIZE), 0)
+    with pytest.raises(Overloaded, match="not preprocessed within the deadline"):
+        model.image_inputs(images, time.perf_counter())
+    model.batcher.close()
 
 
 @pytest.mark.parametrize("path", ["index", "models/brightness/load", "models/brightness/unload"])
