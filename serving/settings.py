@@ -9,12 +9,17 @@ class Limits(Frozen):
     """What one client can ask of the server at most."""
 
     deadline_ms: float = Field(
-        1000, gt=0, description="from a request's last byte to its outputs; a request may ask for less"
+        1000,
+        gt=0,
+        allow_inf_nan=False,
+        description="from a request's last byte to its outputs; a request may ask for less",
     )
     max_queue: int = Field(1024, ge=1, description="requests that wait, for each model")
     max_rows: int = Field(256, ge=1, description="samples of one request")
-    max_body_mb: float = Field(64, gt=0, description="size of a request's body")
-    max_image_megapixels: float = Field(32, gt=0, description="of the decoded images of a request, together")
+    max_body_mb: float = Field(64, gt=0, allow_inf_nan=False, description="size of a request's body")
+    max_image_megapixels: float = Field(
+        32, gt=0, allow_inf_nan=False, description="of the decoded images of a request, together"
+    )
     read_timeout_s: float = Field(30, gt=0, description="to receive a request's body")
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,11 @@ def test_ids_of_requests_cannot_be_told_in_advance() -> None:
     assert request_id != f"{random.Random(7).getrandbits(128):032x}"
 
 
+def test_id_with_other_characters_than_ascii_is_replaced(server: ServerProcess) -> None:
+    """It would come back, and be logged, as other characters, so labels would not find its request."""
+    assert re.fullmatch("[0-9a-f]{32}", server.get("/v2", x_request_id="fünf").headers["x-request-id"])
+
+
 def test_page_of_another_origin_can_change_nothing(server: ServerProcess) -> None:
     path = "/v2/repository/models/brightness/unload"
     assert server.post(path, "{}", origin="https://attacker.example").status == 403
@@ -150,6 +156,8 @@ def test_load_takes_no_settings_from_a_client(server: ServerProcess) -> None:
         (["a", "--host", "::"], "--host ::: others can reach it"),
         (["a", "--host", "example.org"], "--token-file"),
         (["a", "--deadline-ms", "0"], "--deadline-ms 0.0: Input should be greater than 0"),
+        (["a", "--deadline-ms", "inf"], "--deadline-ms inf: Input should be a finite number"),
+        (["a", "--max-body-mb", "inf"], "--max-body-mb inf: Input should be a finite number"),
         (["a", "--port", "99999"], "--port 99999: allowed are 1 to 65535"),
         (["a", "--fd", "999"], "--fd 999: Bad file descriptor; expected a TCP socket that listens"),
     ],
