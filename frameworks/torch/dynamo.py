@@ -29,20 +29,23 @@ class Dynamo(TorchExport):
         """Capture the network."""
         import onnxscript  # noqa: F401 - PyTorch translates with it: imported here, its version is in the cache key
         import torch
+        from onnx_ir.passes.common import NameFixPass
 
         warnings.simplefilter("ignore")  # about its own deprecated functions and generated names
         model, axes = arguments["model"], tuple(dynamic_axes(spec) for spec in signature.inputs)
         captured = isinstance(model, torch.export.ExportedProgram)  # it says which of its axes are open
         weights = model.state_dict if captured else model.state_dict()
-        torch.onnx.export(
-            **arguments,
+        program = torch.onnx.export(
+            **arguments | {"f": None},
             dynamo=True,
             dynamic_shapes=None if captured else axes,
             custom_translation_table=functions or None,
             optimize=True,
-            external_data=sum(t.nbytes for t in weights.values()) > MAX_ONE_FILE_BYTES,
             verbose=False,
         )
+        assert program is not None
+        NameFixPass()(program.model)  # an inner tensor may have the name that an output was given
+        program.save(arguments["f"], external_data=sum(t.nbytes for t in weights.values()) > MAX_ONE_FILE_BYTES)
         proto = onnx.load(arguments["f"], load_external_data=False)
         _name_axes(proto, signature)
         _remove_local_paths(proto)

@@ -13,6 +13,7 @@ from torch import nn
 from frameworks.session import LoadedModel
 from frameworks.torch.brought_program import ExportedProgram, ScriptedModule
 from frameworks.torch.dynamo import Dynamo
+from frameworks.torch.exporter import TorchExport
 from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
@@ -110,6 +111,18 @@ def test_program_of_bfloat16_is_refused(exported: Callable[..., LoadedModel]) ->
         exported(Keyword().bfloat16(), (half,), {"a": OPEN, "b": OPEN}, b=half)
 
 
+@pytest.mark.parametrize("number", [lambda x: 3, lambda x: x.shape[0]], ids=["constant", "size of the batch"])
+def test_program_that_returns_a_number_is_refused(
+    exported: Callable[..., LoadedModel], number: Callable[[torch.Tensor], int]
+) -> None:
+    class Counted(Difference):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, int]:
+            return self.layer(x), None, number(x)
+
+    with pytest.raises(StageError, match=r"its output 2 is a number\. Fix: return tensors alone"):
+        exported(Counted(), (TWO,), {"x": OPEN})
+
+
 def test_program_in_training_mode_is_refused_with_the_way_out(exported: Callable[..., LoadedModel]) -> None:
     class Training(Difference):
         def forward(self, a: torch.Tensor) -> torch.Tensor:
@@ -163,14 +176,29 @@ class Listed(Difference):
 def test_outputs_of_a_scripted_program_may_stand_in_a_dictionary_or_a_list(tmp_path: Path, network: nn.Module) -> None:
     torch.jit.script(network.eval()).save(tmp_path / "net.torchscript")
     program = load_program(tmp_path / "net.torchscript", SCRIPTED, trust=True)
+    assert_exported_right(TorchScript(), tmp_path / "net.torchscript", program)
+
+
+def assert_exported_right(exporter: TorchExport, path: Path, program: LoadedModel) -> None:
     expected = program.outputs(program.inputs_of({"x": A}), {"x": A})
     inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", 8)),)
-    outputs = tuple(TensorSpec(name=name, dtype="float32", shape=("batch", 3)) for name in expected)
+    outputs = tuple(TensorSpec(name=n, dtype="float32", shape=("batch", *a.shape[1:])) for n, a in expected.items())
     signature = Signature(task="arrays", inputs=inputs, outputs=outputs, layout="none")
-    TorchScript().write(tmp_path / "net.torchscript", signature, tmp_path / "net.onnx")
-    values = ort.InferenceSession(tmp_path / "net.onnx").run([*expected], {"x": A})
+    exporter.write(path, signature, path.with_suffix(".onnx"))
+    values = ort.InferenceSession(path.with_suffix(".onnx")).run([*expected], {"x": A})
     for value, name in zip(values, expected, strict=True):
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-5)
+
+
+def test_outputs_of_a_program_may_have_the_names_of_inner_tensors(
+    exported: Callable[..., LoadedModel], tmp_path: Path
+) -> None:
+    class Moments(Difference):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"mean": self.layer(x * x.mean(1, keepdim=True)), "linear": -x, "layer.bias": x + 1}
+
+    program = exported(Moments(), (TWO,), {"x": OPEN})  # its own tensors are called mean, linear and layer.bias, too
+    assert_exported_right(Dynamo(), tmp_path / "net.pt2", program)
 
 
 def test_optional_tensor_of_a_scripted_program_is_an_input_like_others(tmp_path: Path) -> None:
