@@ -76,6 +76,7 @@ def load_program(path: Path, suffix: str, *, trust: bool = False) -> LoadedModel
     narrowed, max_batch = {"float64": "float32"}, None
     module: torch.nn.Module
     if isinstance(program, torch.export.ExportedProgram):
+        _require_tensor_outputs(program, path)
         declared = _exported_inputs(program, path)
         module, arguments = _of_tensors(program), Arguments(tuple(spec.name for spec in declared))
         max_batch = _max_batch(program, path)
@@ -161,6 +162,17 @@ def _require_numpy_types(program: "torch.export.ExportedProgram | torch.jit.Scri
             f"{path}: its weight {name} is bfloat16, which ONNX Runtime does not compute with on a processor. Fix: "
             "call float() on the network, and cast nothing to bfloat16 in it, then save it again"
         )
+
+
+def _require_tensor_outputs(program: "torch.export.ExportedProgram", path: Path) -> None:
+    """Raise StageError where a program also returns numbers, which the exporter cannot write; None is left out."""
+    from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
+
+    returned = [spec.arg for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    for place, value in enumerate(returned):
+        is_none = isinstance(value, ConstantArgument) and value.value is None
+        if not isinstance(value, TensorArgument) and not is_none:
+            raise StageError(f"{path}: its output {place} is a number. Fix: return tensors alone, and save it again")
 
 
 def _exported_inputs(program: "torch.export.ExportedProgram", path: Path) -> tuple[TensorSpec, ...]:
