@@ -20,6 +20,8 @@ from tasks.export.base import Exporter
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LOCATION = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)'")
+FUSED_ATTENTION = ("aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention")
+"""What a trace without gradients makes of PyTorch's attention."""
 LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 MAX_TEXT = 300
 
@@ -119,6 +121,8 @@ def clear_export_errors(exporter: str, fix: str) -> Iterator[None]:
             os.dup2(null.fileno(), 2)
             yield
     except Exception as error:  # many types, most of them private
+        if any(operator in str(error) for operator in FUSED_ATTENTION):
+            fix = "call torch.backends.mha.set_fastpath_enabled(False), then trace it again"
         raise StageError(f"{exporter} cannot export the network: {_cause(error)}. Fix: {fix}") from error
     finally:
         for descriptor, original in enumerate(saved, start=1):

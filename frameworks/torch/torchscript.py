@@ -28,7 +28,7 @@ class TorchScript(TorchExport):
         import torch
 
         warnings.filterwarnings("ignore", message=".*legacy TorchScript-based ONNX export.*")
-        with _registered(functions, self.opset):
+        with _registered(functions, self.opset), _attention_of_plain_operators():
             torch.onnx.export(
                 **arguments,
                 dynamo=False,
@@ -36,6 +36,19 @@ class TorchScript(TorchExport):
                 training=torch.onnx.TrainingMode.EVAL,
                 do_constant_folding=True,
             )
+
+
+@contextlib.contextmanager
+def _attention_of_plain_operators() -> Iterator[None]:
+    """Keep PyTorch from computing attention without gradients by one operator, which it cannot export."""
+    import torch
+
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 @contextlib.contextmanager

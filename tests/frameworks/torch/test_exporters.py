@@ -1,5 +1,6 @@
 """Both of PyTorch's exporters: same outputs, same bytes, named axes, and nothing of this machine in the file."""
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,27 @@ def test_operator_without_a_translation_is_named_in_plain_words(tmp_path: Path) 
         Dynamo().export(arguments, signature, {})
     words = r"dynamo cannot export the network: it has no translation of the operator aten\.rrelu\w*\. Fix: write it"
     assert re.match(words, str(refusal.value))
+
+
+ATTENTION = torch.nn.Sequential(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
+TOKENS = TensorSpec(name="x", dtype="float32", shape=("batch", 3, 8))
+LIKE_TOKENS = Signature(task="arrays", inputs=(TOKENS,), outputs=(TOKENS.replace(name="y"),), layout="none")
+
+
+def test_attention_is_exported_when_the_network_is_frozen(tmp_path: Path) -> None:
+    network, x = copy.deepcopy(ATTENTION).requires_grad_(False), torch.randn(5, 3, 8)
+    names = {"input_names": ["x"], "output_names": ["y"]}
+    arguments = {"model": network, "args": (x[:2],), "f": tmp_path / "m.onnx", "opset_version": 18, **names}
+    TorchScript().export(arguments, LIKE_TOKENS, {})
+    (actual,) = open_session(tmp_path / "m.onnx").run(["y"], {"x": x.numpy()})
+    np.testing.assert_allclose(actual, network(x).numpy(), rtol=0, atol=1e-5)
+
+
+def test_attention_is_refused_with_the_way_out_when_it_was_traced_without_gradients(tmp_path: Path) -> None:
+    with torch.no_grad():
+        torch.jit.trace(ATTENTION, torch.randn(2, 3, 8)).save(tmp_path / "net.torchscript")
+    with pytest.raises(StageError, match=r"Fix: call torch\.backends\.mha\.set_fastpath_enabled\(False\)"):
+        TorchScript().write(tmp_path / "net.torchscript", LIKE_TOKENS, tmp_path / "m.onnx")
 
 
 Judged = tuple[Report[ExportFacts], Report[NumericsFacts]]
