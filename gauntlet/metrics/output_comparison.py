@@ -29,8 +29,8 @@ from gauntlet.runtime.batched_inference import batched_inference
 NOISE_FACTOR = 4
 MANY_VALUES = 50_000_000
 """Of more, an evenly spaced part of the samples says on which scale they are."""
-HALF_STEPS = 4
-"""By how many steps of float16 such an output may differ, at its largest magnitude: kernels round in another order."""
+HALF_ROUNDING = 4 * float(np.finfo(np.float16).eps)
+"""By how much a float16 output may differ, over its largest magnitude: kernels round in another order."""
 
 
 class Tolerances(Frozen):
@@ -75,12 +75,13 @@ class BatchNoise(Frozen):
     max_rel_error: dict[str, Number] = Field(description="by output")
     min_top1_agreement: dict[str, Number] = Field(description="by output; empty for models that are no classifiers")
 
-    def widen(self, limits: Tolerances) -> Tolerances:
+    def widen(self, limits: Tolerances, least: float = 0.0) -> Tolerances:
         """Return limits that allow each output four times its own difference: another order of rounding is no fault.
 
-        A difference that is not finite widens nothing.
+        They allow `least` at least. A difference that is not finite widens nothing.
         """
-        errors = {name: NOISE_FACTOR * error for name, error in self.max_rel_error.items() if math.isfinite(error)}
+        finite = {name: error for name, error in self.max_rel_error.items() if math.isfinite(error)}
+        errors = {name: max(NOISE_FACTOR * error, least) for name, error in finite.items()}
         agreements = {name: self.min_top1_agreement[name] for name in errors if name in self.min_top1_agreement}
         return NoisyTolerances.model_validate(limits.model_dump() | {"errors": errors, "agreements": agreements})
 
@@ -245,7 +246,7 @@ def _half_rounding(expected: Array) -> float:
     if expected.dtype != np.float16:
         return 0.0
     magnitude = float(np.max(np.abs(expected), initial=0, where=np.isfinite(expected)))
-    return HALF_STEPS * float(np.finfo(np.float16).eps) * magnitude / output_scale(expected)
+    return HALF_ROUNDING * magnitude / output_scale(expected)
 
 
 def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> WorstSample:

@@ -7,7 +7,7 @@ from pydantic import Field
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.metrics.output_comparison import BatchNoise, Tolerances
+from gauntlet.metrics.output_comparison import HALF_ROUNDING, BatchNoise, Tolerances
 from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
 from gauntlet.onnx_model.recognition import Precision
 
@@ -86,7 +86,8 @@ class NormalizeFacts(Facts):
 
     def limits(self, configured: Tolerances) -> Tolerances:
         """Return the limits on the outputs of files that are made from this one."""
-        return configured if self.batch_noise is None else self.batch_noise.widen(configured)
+        least = HALF_ROUNDING if self.precision == "float16" else 0.0  # of another runtime, whatever the outputs' type
+        return configured if self.batch_noise is None else self.batch_noise.widen(configured, least)
 
     def require_float32(self) -> None:
         """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""

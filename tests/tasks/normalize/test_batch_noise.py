@@ -77,3 +77,11 @@ def test_float32_model_keeps_the_configured_limits(workspace: Workspaces) -> Non
     report = brought(workspace, "m (float[n,16] x) => (float[n,16] y) { y = Relu(x) }").normalize()
     assert report.facts.batch_noise is None
     assert report.facts.limits(NumericsConfig()) == NumericsConfig()
+
+
+def test_half_precision_may_round_otherwise_than_its_source_before_outputs_of_float32(workspace: Workspaces) -> None:
+    text = "m (float[n,16] x) => (float[n,16] y) { half = Cast<to = 10>(x) p = MatMul(half, w) y = Cast<to = 1>(p) }"
+    proto = onnx_text.model(text, {"w": np.eye(16, dtype=np.float16)}, opset=13)
+    facts = Brought(workspace(), proto, {"x": floats(8, 16)}).normalize().facts
+    assert facts.precision == "float16"
+    assert facts.limits(NumericsConfig()).error_limit("y") == pytest.approx(4 * 2**-10)
