@@ -20,7 +20,7 @@ from tasks.export.base import Exporter
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LOCATION = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)'")
-FUSED_ATTENTION = ("aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention")
+FUSED_ATTENTION = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_nested_tensor_from_mask")
 """What a trace without gradients makes of PyTorch's attention."""
 LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 MAX_TEXT = 300
