@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from frameworks.torch import network as torch_network
 from frameworks.torch.program import EXPORTED, SCRIPTED, read_program, with_defaults
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.user_code import UserFunction
+from gauntlet.datasets.golden import Golden
 from tasks.export.base import Exporter
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -58,9 +62,12 @@ class TorchExport(Exporter, ABC):
             raise StageError(f"{key}: {user.function} returns {returned}; return a dictionary: operator -> function")
         return functions
 
-    def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Export the network saved in `model` to `path`. Raises StageError when that fails."""
-        network, example = _load(model, signature)
+    def write(self, model: Path, signature: Signature, path: Path, samples: NamedArrays | None = None) -> None:
+        """Export the network saved in `model` to `path`. Raises StageError when that fails.
+
+        A TorchScript program is run on `samples`, shape (n, ...), or on zeros, which are no lengths of a sequence.
+        """
+        network, example = _load(model, signature, samples or {})
         functions = self.functions()
         arguments = {
             "model": network,
@@ -78,27 +85,30 @@ class TorchExport(Exporter, ABC):
         ):
             self.export(arguments, signature, functions)
 
+    def write_checked(self, model: Path, signature: Signature, path: Path, golden: Path) -> None:
+        """Export with the first golden samples; see `write`."""
+        self.write(model, signature, path, Golden.load(golden).real.inputs)
+
     @abstractmethod
     def export(self, arguments: dict[str, Any], signature: Signature, functions: dict[Any, Any]) -> None:
         """Call `torch.onnx.export` with these arguments and this exporter's own."""
 
 
-def _load(model: Path, signature: Signature) -> tuple[Any, tuple[Any, ...]]:
-    """Return a saved network or program, and the arguments of one call; a program does not depend on their values."""
+def _load(model: Path, signature: Signature, samples: NamedArrays) -> tuple[Any, tuple[Any, ...]]:
+    """Return a saved network or program, and the arguments of one call."""
     if model.suffix not in (EXPORTED, SCRIPTED):
         network, example = torch_network.load_network(model, trust=True)
         return network, tuple(example[spec.name] for spec in signature.inputs)
-    import torch
-
-    arguments = tuple(
-        torch.zeros(
-            [torch_network.EXAMPLES if isinstance(axis, str) else axis for axis in spec.shape],
-            dtype=getattr(torch, spec.dtype),
-        )
-        for spec in signature.inputs
-    )
+    arguments = tuple(_argument(spec, samples.get(spec.name, np.zeros(1))) for spec in signature.inputs)
     program = read_program(model, model.suffix, trust=True)
     return (with_defaults(program, arguments) if model.suffix == SCRIPTED else program), arguments
+
+
+def _argument(spec: TensorSpec, samples: Array) -> Any:
+    import torch
+
+    shape = [torch_network.EXAMPLES if isinstance(axis, str) else axis for axis in spec.shape]
+    return torch.from_numpy(np.resize(samples, shape).astype(spec.dtype))
 
 
 def dynamic_axes(spec: TensorSpec) -> dict[int, str]:

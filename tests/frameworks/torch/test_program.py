@@ -247,3 +247,30 @@ def test_outputs_may_have_the_name_of_an_input_and_be_a_parameter(
     outputs = ort.InferenceSession(tmp_path / "net.onnx").run(names, {"x": A})
     for actual, expected in zip(outputs, (2 * A, np.ones((40, 3))), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_scripted_program_is_exported_that_fails_on_zeros(tmp_path: Path, workspace: Callable[..., Workspace]) -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            outputs, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=5)
+            return outputs.sum(1)
+
+    rng, network = np.random.default_rng(0), Packed().eval()
+    samples = {"x": rng.standard_normal((8, 5, 3)).astype(np.float32), "lengths": rng.integers(1, 6, 8)}
+    path = tmp_path / "net.torchscript"
+    torch.jit.trace(network, tuple(torch.from_numpy(array[:3]) for array in samples.values())).save(path)
+    specs = (TensorSpec(name=n, dtype=a.dtype.name, shape=("batch", *a.shape[1:])) for n, a in samples.items())
+    signature = Signature(task="arrays", inputs=tuple(specs), outputs=(), layout="none")
+    report = ScriptedModule(model=path, trust=True).fit({"test": ArraySplit(samples)}, signature, out := workspace())
+    golden = out.path(report.artifacts["golden"])
+    TorchScript().write_checked(path, report.facts.signature, tmp_path / "net.onnx", golden)
+    session = ort.InferenceSession(tmp_path / "net.onnx")
+    for batch in (1, 2, 8):
+        feed = {name: array[:batch] for name, array in samples.items()}
+        expected = network(*map(torch.from_numpy, feed.values())).detach().numpy()
+        np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=0, atol=1e-5)
