@@ -19,7 +19,7 @@ from flows.record.home import Home
 from flows.record.report_files import read_report
 from gauntlet.core.errors import StageError
 from gauntlet.core.run_report import RunReport
-from gauntlet.targets.environments import install
+from gauntlet.targets import environments
 
 SHARED = ("benchmark.threads=1", "benchmark.restart_processes=false", "quantize_budget_s=600")
 """Settings for a machine with other work: threads of one call would wait for each other, new processes to start, and
@@ -104,5 +104,5 @@ def arguments(
     options = parser.parse_args()
     home = Home((options.folder / "home").resolve())
     os.environ["GAUNTLET_HOME"] = str(home.root)
-    install("openvino", print)
+    environments.make(environments.folder("openvino"), environments.known()["openvino"], print)
     return options, home

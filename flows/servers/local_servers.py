@@ -34,7 +34,6 @@ OWN_MODULE = ("-P", "-m")
 """Python's options that run a module, and import none from the working directory: a user's `flows.py` may be there."""
 PREFECT_PORT = 4200
 START_TIMEOUT_S = 120
-"""Less the time for which a server waits for a processor: on a busy machine, it is only slow."""
 
 
 @contextmanager
@@ -103,23 +102,20 @@ def running(home: Home) -> str | None:
 
 
 def comes_up(process: psutil.Process, url: str) -> bool:
-    """Wait until a server responds; return whether it does before it ends and in time."""
-    began, waited_s = time.monotonic(), processor_wait_s(process)
-    while not (up := responds(url)) and is_alive(process):
-        elapsed_s = time.monotonic() - began
-        if elapsed_s > START_TIMEOUT_S and elapsed_s - (processor_wait_s(process) - waited_s) > START_TIMEOUT_S:
-            break
+    """Wait until a server responds; return whether it does before it ends and in time, whatever else runs here."""
+    deadline_s = _without_waits_s(process) + START_TIMEOUT_S
+    while not (up := responds(url)) and is_alive(process) and _without_waits_s(process) < deadline_s:
         time.sleep(0.1)
     return up and is_alive(process)
 
 
-def processor_wait_s(process: psutil.Process) -> float:
-    """Return for how long a process and its children were ready to run and had no processor; 0 where no one counts."""
+def _without_waits_s(process: psutil.Process) -> float:
+    """Return a clock that stands while a process and its children could run and have no processor, where Linux says."""
     waited_ns = 0
     with contextlib.suppress(psutil.Error, OSError):  # such as a child that ends meanwhile
         for each in (process, *process.children(recursive=True)):
             waited_ns += int(Path(f"/proc/{each.pid}/schedstat").read_text().split()[1])  # of its main thread
-    return waited_ns / 1e9
+    return time.monotonic() - waited_ns / 1e9
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -80,8 +80,7 @@ class BatchNoise(Frozen):
 
         They allow `least` at least. A difference that is not finite widens nothing.
         """
-        finite = {name: error for name, error in self.max_rel_error.items() if math.isfinite(error)}
-        errors = {name: max(NOISE_FACTOR * error, least) for name, error in finite.items()}
+        errors = {n: max(NOISE_FACTOR * e, least) for n, e in self.max_rel_error.items() if math.isfinite(e)}
         agreements = {name: self.min_top1_agreement[name] for name in errors if name in self.min_top1_agreement}
         return NoisyTolerances.model_validate(limits.model_dump() | {"errors": errors, "agreements": agreements})
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import gauntlet_home
 
@@ -62,18 +62,6 @@ def missing(name: str) -> str | None:
         return None
     state = "holds other versions than this program needs" if (folder(name) / NOTE).is_file() else "is not installed"
     return f"its environment {state}; install it with: gauntlet targets install {name}"
-
-
-def install(name: str, say: Callable[[str], None]) -> Path:
-    """Install one of our environments; see `make`.
-
-    Raises:
-        ConfigError: when the name is unknown.
-        StageError: when a package cannot be installed.
-    """
-    if name not in known():
-        raise ConfigError(f"targets install: unknown environment {name!r}; available: {', '.join(known())}")
-    return make(folder(name), known()[name], say)
 
 
 def make(place: Path, environment: RuntimeEnvironment, say: Callable[[str], None]) -> Path:

@@ -10,10 +10,11 @@ from rich.markup import escape
 
 from flows.cli.report_tables import plain_table
 from flows.cli.shared import Output, plain
+from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import default_targets
 from gauntlet.targets.base import BaseTarget, unavailable_together
-from gauntlet.targets.environments import install
+from gauntlet.targets.environments import folder, known, make
 
 
 def show_targets(options: argparse.Namespace) -> int:
@@ -59,6 +60,15 @@ def _reasons(targets: Sequence[BaseTarget]) -> list[str | None]:
 
 
 def install_environment(options: argparse.Namespace) -> int:
-    """Create the Python environment of a target."""
-    install(options.name, lambda text: Output().print(escape(text), highlight=False, soft_wrap=True))
+    """Create the Python environment of a target.
+
+    Raises:
+        ConfigError: when the name is unknown.
+        StageError: when a package cannot be installed.
+    """
+    if (environment := known().get(options.name)) is None:
+        names = ", ".join(known())
+        raise ConfigError(f"targets install: unknown environment {options.name!r}; available: {names}")
+    console = Output()
+    make(folder(options.name), environment, lambda text: console.print(escape(text), highlight=False, soft_wrap=True))
     return 0

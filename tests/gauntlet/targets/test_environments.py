@@ -7,7 +7,7 @@ import pytest
 
 from gauntlet.core.errors import StageError
 from gauntlet.targets import environments
-from gauntlet.targets.environments import NOTE, RuntimeEnvironment, folder, install, known, make, missing
+from gauntlet.targets.environments import NOTE, RuntimeEnvironment, folder, known, make, missing
 
 STEAM = RuntimeEnvironment(python=("steam==1.0",))
 
@@ -49,7 +49,7 @@ def test_install_leaves_what_is_right_as_it_is() -> None:
     folder("steam").mkdir(parents=True)
     (folder("steam") / NOTE).write_text(STEAM.note)
     said: list[str] = []
-    assert install("steam", said.append) == folder("steam")
+    assert make(folder("steam"), STEAM, said.append) == folder("steam")
     assert said == [f"steam: already installed in {folder('steam')}"]
 
 
