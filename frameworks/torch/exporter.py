@@ -99,16 +99,17 @@ def _load(model: Path, signature: Signature, samples: NamedArrays) -> tuple[Any,
     if model.suffix not in (EXPORTED, SCRIPTED):
         network, example = torch_network.load_network(model, trust=True)
         return network, tuple(example[spec.name] for spec in signature.inputs)
-    arguments = tuple(_argument(spec, samples.get(spec.name, np.zeros(1))) for spec in signature.inputs)
+    arguments = tuple(_argument(spec, samples.get(spec.name)) for spec in signature.inputs)
     program = read_program(model, model.suffix, trust=True)
     return (with_defaults(program, arguments) if model.suffix == SCRIPTED else program), arguments
 
 
-def _argument(spec: TensorSpec, samples: Array) -> Any:
+def _argument(spec: TensorSpec, samples: Array | None) -> Any:
     import torch
 
-    shape = [torch_network.EXAMPLES if isinstance(axis, str) else axis for axis in spec.shape]
-    return torch.from_numpy(np.resize(samples, shape).astype(spec.dtype))
+    axes = spec.shape if samples is None else (*spec.shape[:1], *samples.shape[1:])
+    shape = [torch_network.EXAMPLES if isinstance(axis, str) else axis for axis in axes]
+    return torch.from_numpy(np.resize(np.zeros(1) if samples is None else samples, shape).astype(spec.dtype))
 
 
 def dynamic_axes(spec: TensorSpec) -> dict[int, str]:

@@ -264,7 +264,8 @@ def test_scripted_program_is_exported_that_fails_on_zeros(tmp_path: Path, worksp
     samples = {"x": rng.standard_normal((8, 5, 3)).astype(np.float32), "lengths": rng.integers(1, 6, 8)}
     path = tmp_path / "net.torchscript"
     torch.jit.trace(network, tuple(torch.from_numpy(array[:3]) for array in samples.values())).save(path)
-    specs = (TensorSpec(name=n, dtype=a.dtype.name, shape=("batch", *a.shape[1:])) for n, a in samples.items())
+    shapes = {"x": ("batch", "length", 3), "lengths": ("batch",)}
+    specs = (TensorSpec(name=n, dtype=a.dtype.name, shape=shapes[n]) for n, a in samples.items())
     signature = Signature(task="arrays", inputs=tuple(specs), outputs=(), layout="none")
     report = ScriptedModule(model=path, trust=True).fit({"test": ArraySplit(samples)}, signature, out := workspace())
     golden = out.path(report.artifacts["golden"])
