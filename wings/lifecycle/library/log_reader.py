@@ -85,15 +85,14 @@ class RequestLogReader:
         if not files:
             return (0, 0)
         number, path = files[-1]
-        with closing(self._connected(path)) as database:
-            (row,) = database.execute(f"SELECT IFNULL(MAX(id), 0) FROM {table}").fetchone()
+        (row,) = next(_select(path, f"SELECT IFNULL(MAX(id), 0) FROM {table}"), (0,))
         return (number, int(row))
 
     def requests(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[LoggedRequest]:
         """Yield the requests that a version has outputs for, in their order, behind a place.
 
         Raises:
-            StageError: when a file is damaged.
+            StageError: when a file cannot be read.
         """
         for number, row in self._rows(REQUESTS, version, after):
             key, request_id, time, milliseconds, outputs, inputs, statistics = row
@@ -117,26 +116,25 @@ class RequestLogReader:
         path = dict(log_files(self.folder)).get(place[0])
         if path is None:
             return None
-        with closing(self._connected(path)) as database:
-            row = database.execute("SELECT inputs FROM request WHERE id = ?", (place[1],)).fetchone()
+        row = next(_select(path, "SELECT inputs FROM request WHERE id = :row", row=place[1]), None)
         return unpack(row[0]) if row and row[0] is not None else None
 
     def _rows(self, query: str, version: str, after: tuple[int, int]) -> Iterator[tuple[int, Any]]:
         for number, path in log_files(self.folder):
-            if number < after[0]:
-                continue
-            try:
-                with closing(self._connected(path)) as database:
-                    values = {"version": version, "row": after[1] if number == after[0] else 0}
-                    for row in database.execute(query, values):
-                        yield number, row
-            except sqlite3.Error as error:
-                if path.exists():  # the server may have removed it meanwhile
-                    raise StageError(f"{path}: it cannot be read: {error}. Fix: remove this file") from error
+            if number >= after[0]:
+                for row in _select(path, query, version=version, row=after[1] if number == after[0] else 0):
+                    yield number, row
 
-    @staticmethod
-    def _connected(path: Path) -> sqlite3.Connection:
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
+
+def _select(path: Path, query: str, **values: object) -> Iterator[Any]:
+    """Yield rows of a file; none where the server has removed it meanwhile."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)) as database:
+            yield from database.execute(query, values)
+    except sqlite3.Error as error:
+        if path.exists():
+            fix = "let this user read it, or move it away if it is damaged"
+            raise StageError(f"{path}: it cannot be read: {error}. Fix: {fix}") from error
 
 
 def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[int, ...]:

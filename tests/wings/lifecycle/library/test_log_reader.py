@@ -21,9 +21,11 @@ VERSION = "a" * 12
 
 
 def test_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "requests-000001.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(StageError, match=r"requests-000001.sqlite: it cannot be read: .*Fix: remove this file"):
-        list(RequestLogReader(tmp_path).requests(VERSION))
+    (tmp_path / "requests-000001.sqlite").write_bytes(b"no database" * 100)
+    log = RequestLogReader(tmp_path)
+    for read in (lambda: list(log.requests("1")), lambda: log.end("request"), lambda: log.inputs((1, 1))):
+        with pytest.raises(StageError, match=r"requests-000001.sqlite: it cannot be read: .*move it away"):
+            read()
 
 
 def test_arrays_of_every_type_come_back() -> None:
