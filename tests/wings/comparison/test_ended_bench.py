@@ -19,10 +19,18 @@ def test_race_that_is_ended_by_a_signal_leaves_no_folder_behind(tmp_path: Path, 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = os.environ | {"TMPDIR": str(temporary), "GAUNTLET_HOST_LOCK": str(tmp_path / "lock")}
-    words = ("bench", "cnn.onnx", "again.onnx", "--rounds", "100000")
-    nowhere = subprocess.DEVNULL
-    process = subprocess.Popen([GAUNTLET, *words], cwd=tmp_path, env=environment, stdout=nowhere, stderr=nowhere)
-    until(lambda: any(temporary.iterdir()) or process.poll() is not None, 300)
-    process.send_signal(number)
-    assert process.wait(300) == 128 + number
+    process = subprocess.Popen(
+        [GAUNTLET, "bench", "cnn.onnx", "again.onnx", "--rounds", "100000"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # below nohup, it outlives its terminal
+    )
+    try:
+        until(lambda: any(temporary.iterdir()) or process.poll() is not None, 300)
+        process.send_signal(number)
+        assert process.wait(300) == 128 + number
+    finally:
+        process.kill()
     assert not [*temporary.iterdir()]
