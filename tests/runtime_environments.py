@@ -21,7 +21,7 @@ def home_with(names: Iterable[str], folder: Path) -> Iterator[Path]:
         patch.setattr(environments, "TIMEOUT_S", 110)  # the test's own limit would make a failure of a slow network
         try:
             for name in names:
-                environments.install(name, print)
+                environments.make(environments.folder(name), environments.known()[name], print)
         except StageError as error:
             needs.missing(f"cannot be installed here: {error}")
         yield root
