@@ -27,8 +27,7 @@ SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 for _name, _value in {**DEFAULTS, **({} if "OMP_WAIT_POLICY" in os.environ else SHORT_WAIT)}.items():
     os.environ.setdefault(_name, _value)
-if os.path.expanduser("~") == "~":  # noqa: PTH111 - of a user whom the system does not know, as in a container
-    os.environ["HOME"] = "/"  # Prefect cannot be imported without one
+os.environ.setdefault("HOME", os.path.expanduser("~").removeprefix("~") or "/")  # noqa: PTH111 - Prefect needs one
 _direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
 if not {"*", "127.0.0.1"} & {*_direct.split(",")}:
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"127.0.0.1,localhost,{_direct}".rstrip(",")

@@ -86,8 +86,7 @@ def running(home: Home) -> str | None:
         ConfigError: when it has another password than the environment names.
         StageError: when it runs and does not respond: a second server on its database would damage it.
     """
-    process = recorded_process(home)
-    if process is None:
+    if (process := recorded_process(home)) is None:
         return None
     url = str(json.loads((home.prefect / "server.json").read_text())["url"])
     if comes_up(process, f"{url}/health"):
@@ -103,19 +102,21 @@ def running(home: Home) -> str | None:
 
 def comes_up(process: psutil.Process, url: str) -> bool:
     """Wait until a server responds; return whether it does before it ends and in time, whatever else runs here."""
-    deadline_s = _without_waits_s(process) + START_TIMEOUT_S
-    while not (up := responds(url)) and is_alive(process) and _without_waits_s(process) < deadline_s:
+    deadline_s, before_s, waited_s = time.monotonic() + START_TIMEOUT_S, _processor_wait_s(process), 0.0
+    while not responds(url) and is_alive(process):
+        waited_s = max(waited_s, _processor_wait_s(process) - before_s)  # a child that ends takes its count with it
+        if time.monotonic() > deadline_s + waited_s:
+            return False
         time.sleep(0.1)
-    return up and is_alive(process)
+    return is_alive(process)
 
 
-def _without_waits_s(process: psutil.Process) -> float:
-    """Return a clock that stands while a process and its children could run and have no processor, where Linux says."""
-    waited_ns = 0
+def _processor_wait_s(process: psutil.Process) -> float:
+    """Return for how long a process and its children were ready to run and had no processor; 0 where no one counts."""
     with contextlib.suppress(psutil.Error, OSError):  # such as a child that ends meanwhile
-        for each in (process, *process.children(recursive=True)):
-            waited_ns += int(Path(f"/proc/{each.pid}/schedstat").read_text().split()[1])  # of its main thread
-    return time.monotonic() - waited_ns / 1e9
+        files = [Path(f"/proc/{each.pid}/schedstat") for each in (process, *process.children(recursive=True))]
+        return sum(int(file.read_text().split()[1]) for file in files) / 1e9  # of their main threads
+    return 0.0
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -69,6 +69,20 @@ def test_server_that_waits_for_a_processor_is_not_late(tmp_path: Path, monkeypat
         stop(server)
 
 
+def test_server_is_not_late_when_a_child_that_waited_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted_s = iter((0.0, 60.0))
+    monkeypatch.setattr(local_servers, "START_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(local_servers, "_processor_wait_s", lambda _: next(counted_s, 0.0))
+    port = Port.take()
+    with port.listener() as listener:
+        slow = f"import time; time.sleep(1)\n{SERVER}"
+        server = psutil.Popen([sys.executable, "-c", slow], stdin=listener, cwd=tmp_path)
+    try:
+        assert comes_up(server, f"{port.address}/")
+    finally:
+        stop(server)
+
+
 def test_server_that_stands_still_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_servers, "START_TIMEOUT_S", 0.2)
     server = psutil.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
