@@ -184,13 +184,13 @@ def result(networks: dict[str, Compared], rounds: int) -> Measured:
     behind = [1 / each.over_lite.speedup for each in networks.values()]
     exact = [each.noise_db[CHOSEN] >= each.noise_db[LITE] for each in networks.values()]
     return Measured(
-        claim="Small networks: more exact than TensorFlow's own INT8 files, which are faster",
+        claim="Small networks: no less exact than TensorFlow's own INT8 files",
         conditions=f"{rounds} rounds at batch 1, {usable_threads()} threads, float input to float output; signal to "
         "noise without the mean, of the worst slice of the output, against Keras",
         figures=(
             Figure.at_least("networks on which the chosen file is proven faster", sum(ahead), 2),
             Figure.at_least("networks on which it is no less exact", sum(exact), len(networks), goal="all"),
-            Figure.at_most("times as fast as the chosen file, at most", round(max(behind), 2), NEAR, "x"),
+            Figure.at_most("their speed over the chosen file's, at most", round(max(behind), 2), NEAR, "x"),
         ),
         columns=("network", "file", "microseconds", "over Keras, FP32", "signal to noise, dB"),
         rows=table,
