@@ -42,7 +42,7 @@ MAX_HEAD_BYTES = 65_536
 """Of a request's line and headers, or of what follows a body: to parse a header takes the square of its size."""
 HEAD_TIMEOUT_S = 10.0
 """From a connection, or the first byte behind a response, to the end of a request's headers."""
-READ_TIMEOUT_S = 120.0
+SEND_TIMEOUT_S = 120.0
 """Within which a client has to take some of a response: what it does not take is in memory."""
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -122,7 +122,7 @@ class JoiningProtocol(HttpToolsProtocol):
         if unsent >= before:
             self.transport.abort()
         else:
-            self._reader_timer = self.loop.call_later(READ_TIMEOUT_S, self._await_reader, unsent)
+            self._reader_timer = self.loop.call_later(SEND_TIMEOUT_S, self._await_reader, unsent)
 
     def _end_head(self) -> None:
         self._unparsed_bytes = 0

@@ -150,11 +150,11 @@ def test_suppressed_boxes_are_taken_as_they_are_without_the_padding(
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 1e12])
 def test_suppressed_row_whose_class_is_no_number_of_one_is_no_object(number: float) -> None:
     rows = np.concatenate([ROWS, [[[0, 0, 9, 9, 0.9, number]]]], axis=1).astype(np.float32)
-    found, wanted = (
+    actual, expected = (
         decode_boxes(BoxDecoding(kind="suppressed", scores="s"), {"s": each.astype(np.float32)}, SIZE)
         for each in (rows, ROWS)
     )
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_suppressed_outputs_of_another_form_are_named() -> None:

@@ -94,10 +94,10 @@ def test_first_labels_count_and_odd_ones_are_left_out(tmp_path: Path, bundle: Pa
 def test_labels_of_another_number_than_the_samples_hide_no_later_ones(tmp_path: Path, bundle: Path) -> None:
     log_requests(tmp_path / "log", bundle, images(1, 2))
     send_labels(tmp_path / "log", [("r-0", (1, 1)), ("r-0", (2,)), ("r-1", (0,)), ("r-1", (1, 1))])
-    found, opened = read(tmp_path / "log", bundle), Bundle.open(bundle)
+    samples, opened = read(tmp_path / "log", bundle), Bundle.open(bundle)
     reader, signature = RequestLogReader(tmp_path / "log"), opened.contract.signature
     history = MonitorHistory.empty(5).updated(reader, opened.digest[:12], signature)
-    assert (found.usable, found.labels.tolist(), history.labels.tolist()) == (2, [2, 0], [2, 0])
+    assert (samples.usable, samples.labels.tolist(), history.labels.tolist()) == (2, [2, 0], [2, 0])
 
 
 def test_labels_under_an_id_that_several_requests_have_are_left_out(tmp_path: Path, bundle: Path) -> None:
