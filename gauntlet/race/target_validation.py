@@ -38,6 +38,7 @@ COARSE = {"tf32", "f16", "bf16"}
 LEAST, MIN_F16 = 1e-30, float(np.finfo(np.float16).tiny)
 """Smaller probabilities count as equal: near the smallest numbers of a precision."""
 INTEGER_KERNELS = {"i8", "u8"}
+SLICES_SQNR = "target.slices_sqnr"
 FIX = "declare the precision that the target computes in, or use another model"
 
 
@@ -206,7 +207,7 @@ def _quantized_checks(
     if not whole.passed or seven_bit is not None:
         return [whole]
     detail = "the worst slices of an output, against the float model; its exact arithmetic sets the limit"
-    return [whole, Check.of("target.slices_sqnr", slices_db, ">=", expected.least_slices_db, detail, FIX, unit="dB")]
+    return [whole, Check.of(SLICES_SQNR, slices_db, ">=", expected.least_slices_db, detail, FIX, unit="dB")]
 
 
 def _kernel_checks(validation: Validation, stated: Precision, quantized: bool) -> Iterator[Check]:

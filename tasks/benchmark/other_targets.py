@@ -7,6 +7,7 @@ from gauntlet.race.contender import Entry
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.table import CONTROL, RaceTable, run_race
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
+from gauntlet.race.target_validation import SLICES_SQNR
 from gauntlet.runtime.worker_client import WorkerFailed
 from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.target_accuracy import TargetAccuracy
@@ -20,13 +21,18 @@ def examine_candidates(
 
 
 def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, accuracy: TargetAccuracy | None) -> ModelOnTarget:
+    """Validate a candidate on a target; with `accuracy`, the run's own limits judge its slices on all test samples."""
     result = examiner.examine(name, target)
-    if accuracy is None or result.validation is None or result.status != "measured":
+    if accuracy is None or result.validation is None:
         return result
-    path, plan, validation = examiner.file(name, target), examiner.plan, result.validation
+    path, plan = examiner.file(name, target), examiner.plan
+    checks = tuple(c.replace(severity="warning") if c.name == SLICES_SQNR else c for c in result.validation.checks)
+    validation = result.validation.replace(checks=checks)
+    if validation.reason:
+        return result.validated(validation)
     try:
-        checks = accuracy.checks(name, path, target, threads=plan.threads, timeout_s=plan.timeout_s)
-        return result.validated(validation.replace(checks=(*validation.checks, *checks)))
+        own = accuracy.checks(name, path, target, threads=plan.threads, timeout_s=plan.timeout_s)
+        return result.validated(validation.replace(checks=(*checks, *own)))
     except WorkerFailed as error:
         return result.validated(validation.replace(error=str(error)))
 
