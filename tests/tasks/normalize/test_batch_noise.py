@@ -79,9 +79,20 @@ def test_float32_model_keeps_the_configured_limits(workspace: Workspaces) -> Non
     assert report.facts.limits(NumericsConfig()) == NumericsConfig()
 
 
-def test_half_precision_may_round_otherwise_than_its_source_before_outputs_of_float32(workspace: Workspaces) -> None:
-    text = "m (float[n,16] x) => (float[n,16] y) { half = Cast<to = 10>(x) p = MatMul(half, w) y = Cast<to = 1>(p) }"
-    proto = onnx_text.model(text, {"w": np.eye(16, dtype=np.float16)}, opset=13)
-    facts = Brought(workspace(), proto, {"x": floats(8, 16)}).normalize().facts
-    assert facts.precision == "float16"
-    assert facts.limits(NumericsConfig()).error_limit("y") == pytest.approx(4 * 2**-10)
+HALF = "m (float[n,16] x) => (float[n,16] y) { half = Cast<to = 10>(x) p = MatMul(half, w) y = Cast<to = 1>(p) }"
+
+
+@pytest.mark.parametrize(("scale", "before"), [(1.0, 1.0), (1.002, 1.0), (1.05, 1.0), (0.0, 0.01)])
+def test_half_precision_before_outputs_of_float32_may_round_otherwise_than_its_source_and_no_more(
+    workspace: Workspaces, scale: float, before: float
+) -> None:
+    weights = np.eye(16, dtype=np.float16)
+    weights[3, 3] = before
+    file = Brought(workspace(), onnx_text.model(HALF, {"w": weights}, opset=13), {"x": floats(8, 16)})
+    facts = file.normalize().facts
+    limits = facts.limits(NumericsConfig(samples=8))
+    assert (facts.precision, limits.error_limit("y")) == ("float16", pytest.approx(4 * 2**-10))
+    weights[3, 3] = before * scale
+    other = Brought(workspace(), onnx_text.model(HALF, {"w": weights}, opset=13), {"x": floats(8, 16)})
+    report = numerics(limits, other.out, model=other.model, golden=file.golden)
+    assert any(check.blocks for check in report.checks) is (scale not in (1.0, 1.002))
