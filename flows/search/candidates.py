@@ -218,15 +218,18 @@ class Search:
             for each in tried if suffix else ():
                 if stage.fits(value, each.recipe, recipes, rejected=rejected):
                     best.setdefault(stage.group(each.recipe), each)
-            candidates += [self.repair_with(name, stage, each, rejected=rejected) for each in best.values()]
+            for each in best.values():
+                first = not candidates and all(e.candidate.status in ("rejected", "not tried") for e in made)
+                candidates.append(self.repair_with(name, stage, each, rejected=rejected, late=first))
         return tuple(candidates)
 
-    def repair_with(self, name: str, stage: ShippingStage, best: Quantized, *, rejected: bool) -> Candidate:
-        """Make a candidate of a quantized one, and run its gates."""
+    def repair_with(self, name: str, stage: ShippingStage, best: Quantized, *, rejected: bool, late: bool) -> Candidate:
+        """Make a candidate of a quantized one, and run its gates; only a `late` one is tried when the time is used."""
         config, base, splits = self.config, self.base, self.reference.splits
         suffix = stage.suffix if rejected else stage.suffix_of_accepted
         with self.line.attempt(base.candidate(best.candidate.name + suffix, best.candidate.name)) as attempt:
-            self.time.require_repair(f"{name}.budget_s")
+            if not late:
+                self.time.require_repair(f"{name}.budget_s")
             repaired = attempt.make(
                 stage.function,
                 getattr(config, name),

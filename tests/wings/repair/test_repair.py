@@ -16,9 +16,10 @@ from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended, qu
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home
+from flows.search.time_budget import TimeBudget
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.errors import GateFailed, NotTried
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import configured_stages
@@ -189,7 +190,13 @@ def test_rejected_candidate_is_repaired_and_takes_every_gate_again(
     assert (METADATA_KEY in {p.key for p in proto.metadata_props}) == bool(brought)
 
 
-def test_most_exact_file_for_each_kind_of_runtimes_is_repaired(run: Run) -> None:
+def test_most_exact_file_for_each_kind_of_runtimes_is_repaired_but_only_the_first_when_it_is_late(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: TimeBudget, key: str) -> None:
+        raise NotTried(f"the time is used, not that of {key}")
+
+    monkeypatch.setattr(TimeBudget, "require_repair", refuse)
     recipes = [
         StaticInt8(reduce_range=True, qdq_placement=placement, per_channel=per_channel)
         for placement in ("inputs_and_outputs", "inputs")
@@ -202,6 +209,7 @@ def test_most_exact_file_for_each_kind_of_runtimes_is_repaired(run: Run) -> None
     groups = ([recipe.name for recipe in recipes[:2]], [recipe.name for recipe in recipes[2:]])
     repaired = [candidate for candidate in report.candidates if candidate.name.endswith("-repaired")]
     assert {candidate.parent for candidate in repaired} == {max(names, key=sqnr_db.__getitem__) for names in groups}
+    assert [candidate.status for candidate in repaired] == ["rejected", "not tried"]
 
 
 def sum_of_weights(network: Network, model: Artifact) -> int:
