@@ -177,6 +177,6 @@ def predicted_classes(output: Array, labels: tuple[str, ...] = ()) -> npt.NDArra
         indices = {label: index for index, label in enumerate(labels)}
         texts = [str(text) for text in output.ravel()]
         return np.array([indices.get(t, -1 if labels else zlib.crc32(t.encode())) for t in texts], np.int64)
-    if output.dtype.kind == "f" and output.ndim in (2, 3) and not single:
+    if output.dtype.kind == "f" and output.ndim in (2, 3) and not single and output.shape[-1]:
         return np.asarray(output.argmax(-1), np.int64)
     return None

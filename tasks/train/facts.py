@@ -82,8 +82,9 @@ def never_finite_check(outputs: NamedArrays) -> Check:
     """
     never = [name for name, array in outputs.items() if array.dtype.kind == "f" and not np.isfinite(array).any()]
     samples = max((len(array) for array in outputs.values()), default=0)
-    detail = f"only NaN or infinity for {samples} samples: {', '.join(never)}" if never else ""
-    fix = "look for NaN in the weights (gauntlet inspect MODEL --weights), or bring samples that the model is made for"
+    detail = f"no finite number for {samples} samples: {', '.join(never)}" if never else ""
+    fix = "look for NaN in the weights (gauntlet inspect MODEL --weights), bring samples that the model is made for"
+    fix += ", or cut off an output that is always empty (gauntlet cut)"
     return Check.of("train.never_finite_outputs", len(never), "==", 0, detail, fix, unit="outputs")
 
 

@@ -120,6 +120,10 @@ def test_classes_that_a_model_returns_as_minus_one_and_one_are_looked_up() -> No
     assert predicted_classes(np.array([-1, 1, 0])).tolist() == [-1, 1, 0]
 
 
+def test_scores_of_no_class_predict_nothing() -> None:
+    assert predicted_classes(np.empty((3, 0), np.float32)) is None
+
+
 RNG = np.random.default_rng(0)
 ARRAYS = arrays(np.float32, array_shapes(min_dims=1, max_dims=4, max_side=5), elements=st.floats(-1e6, 1e6, width=32))
 BOXES = 320 * RNG.random((40, 4, 60))

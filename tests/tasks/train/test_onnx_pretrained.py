@@ -151,8 +151,17 @@ def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: P
     report, _ = bring(tmp_path / "model.onnx", {"x": np.full((20, 2), 3, np.float32)})
     (check,) = (check for check in report.checks if check.name == "train.never_finite_outputs")
     assert (check.value, check.passed) == (never, never == 0)
-    assert ("only NaN or infinity for 14 samples: z" in check.detail) == bool(never)
+    assert ("no finite number for 14 samples: z" in check.detail) == bool(never)
     assert ("gauntlet inspect MODEL --weights" in check.remedy) == bool(never)
+
+
+def test_output_that_is_always_empty_fails_the_same_check(bring: Bring, tmp_path: Path) -> None:
+    text = "m (float[n,2] x) => (float[n,2] y, float[n,0] z) <int64[1] o = {0}, int64[1] a = {1}>"
+    onnx.save(onnx_text.model(f"{text} {{ y = Neg(x)  z = Slice(x, o, o, a) }}"), tmp_path / "model.onnx")
+    report, _ = bring(tmp_path / "model.onnx", {"x": np.arange(40, dtype=np.float32).reshape(20, 2)})
+    (check,) = (check for check in report.checks if check.name == "train.never_finite_outputs")
+    assert check.detail == "no finite number for 14 samples: z"
+    assert "gauntlet cut" in check.remedy
 
 
 @pytest.mark.parametrize(("text", "lost"), [("y = Neg(x)", 14), ("m = IsNaN(x) y = Where(m, w, x)", 0)])
