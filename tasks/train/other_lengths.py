@@ -18,8 +18,6 @@ from tasks.train.facts import varies
 
 SAMPLES, FEWEST = 32, 4
 """Samples of a length. Longer ones are fewer, because they cost more."""
-TRIED = 2
-"""Samples on which the source is tried at a length."""
 IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
 
 OpenAxes = dict[str, dict[int, str]]
@@ -166,9 +164,9 @@ def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float | No
 
 
 def _finite_outputs(predict: Predict, inputs: NamedArrays) -> set[str] | None:
-    """Return the float outputs without NaN and infinity for the first samples; None where the source fails on them."""
+    """Return the float outputs without NaN and infinity; None where the source fails on a sample."""
     try:
-        outputs = predict(first_samples(inputs, TRIED))
+        outputs = predict(inputs)
     except StageError:
         return None
     return {name for name, array in outputs.items() if array.dtype.kind == "f" and np.isfinite(array).all()}

@@ -65,6 +65,15 @@ def test_length_that_the_source_refuses_is_left_out_and_named(bring: Bring) -> N
     assert open_axes(report).detail.endswith("judged at t=8; t=4; t=32; the model itself refuses t=1")
 
 
+def test_length_that_a_later_sample_refuses_is_left_out(bring: Bring) -> None:
+    picked = "m (float[n,t,4] x, int64[n] last) => (float[n,4] y) <int64[1] one = {1}>"
+    place = "p = Unsqueeze(last, one) y = GatherND<batch_dims = 1>(x, p)"
+    last = np.r_[np.zeros(5, np.int64), np.full(35, 6)]
+    report, golden, _ = bring(f"{picked} {{ {place} }}", {"x": SAMPLES, "last": last})
+    assert list(golden.cases) == ["real", "random", "t=8", "t=32"]
+    assert "the model itself refuses t=4; t=1" in open_axes(report).detail
+
+
 def test_axes_are_cut_together_whatever_their_names(bring: Bring) -> None:
     model = "m (float[n,a] x, float[n,b] z) => (float[n,c] y) { y = Add(x, z) }"
     report, golden, _ = bring(model, {"x": SAMPLES[:, :, 0], "z": SAMPLES[:, :, 1]})
