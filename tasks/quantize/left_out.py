@@ -45,10 +45,14 @@ def without_ranges(graph: onnx.GraphProto, known: Collection[str]) -> dict[str, 
 
 
 def without_channels(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the products whose stored weights have not two axes: the runtime refuses a scale for each channel."""
+    """Return the nodes for whose weights a scale for each channel is refused, by the quantizer or by the runtime."""
     other = {tensor.name for tensor in graph.initializer if len(tensor.dims) != 2}
     products = (node for node in graph.node if node.op_type == "MatMul")
-    return {node.name: "its weights have not two axes" for node in products if not other.isdisjoint(node.input)}
+    reasons = {node.name: "its weights have not two axes" for node in products if not other.isdisjoint(node.input)}
+    for node in graph.node:
+        if node.op_type == "ConvTranspose" and any(node.input[2:]) and attributes_of(node).get("group", 1) > 1:
+            reasons[node.name] = "its groups share the scales of the weights, but not those of the bias"
+    return reasons
 
 
 def without_own_range(graph: onnx.GraphProto, *, integer_operators: bool = False) -> dict[str, str]:

@@ -107,6 +107,21 @@ def test_weights_of_two_axes_have_a_scale_for_each_channel(workspace: Callable[.
     assert report.facts.left_out == {}
 
 
+def test_deconvolution_in_groups_with_a_bias_stays_in_float_where_channels_have_scales(
+    workspace: Callable[..., Workspace],
+) -> None:
+    text = """
+        m (float[n,3,8,8] x) => (float[n,6,16,16] y) <float[4,3,3,3] w, float[4,3,4,4] v, float[6] b>
+        { h = Conv<pads = [1,1,1,1]>(x, w) y = ConvTranspose<strides = [2,2], pads = [1,1,1,1], group = 2>(h, v, b) }
+    """
+    proto = onnx_text.model(text, opset=17)
+    proto.graph.node[1].name = "up"
+    report = applied(EXACT, workspace(), proto)
+    assert list(report.facts.left_out) == ["up"]
+    assert "bias" in report.facts.left_out["up"]
+    assert not applied(EXACT.replace(per_channel=False), workspace(), proto).facts.left_out
+
+
 def test_head_does_not_grow_by_outputs_and_inputs_without_a_name() -> None:
     proto = onnx_text.model("""
         m (float[t,1,8] x) => (float[t,1,4] y) <float[1,16,8] w, float[1,16,4] r, float[4,4] v, float six = {6}>
