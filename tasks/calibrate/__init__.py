@@ -77,7 +77,8 @@ def calibrate(
     """
     model_path = workspace.path(model)
     proto = read_graph(model_path)
-    signature, public = Signature.read(proto), {value.name for value in (*proto.graph.input, *proto.graph.output)}
+    signature = Signature.read(proto)
+    public = ({value.name for value in values} for values in (proto.graph.input, proto.graph.output))
     split = _samples(config, workspace, signature, calibration)
     prepared, first = workspace.folder / "prepared.onnx", split.take(slice(0, SMOOTHING_SAMPLES))
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
@@ -103,7 +104,7 @@ def calibrate(
         "prepared": workspace.store_file(prepared, *data_files),
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
-    checks = (finite_check(statistics.non_finite, public), *set_checks)
+    checks = (finite_check(statistics.non_finite, *public), *set_checks)
     return Report(facts=facts, checks=checks, artifacts=artifacts, unkeyed=config.reader is not None)
 
 

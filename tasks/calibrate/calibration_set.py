@@ -89,17 +89,19 @@ def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], sev
     return _none_found("missing_classes", len(missing), "classes", severity, detail, remedy)
 
 
-def finite_check(non_finite: tuple[str, ...], public: Collection[str]) -> Check:
+def finite_check(non_finite: tuple[str, ...], inputs: Collection[str], outputs: Collection[str]) -> Check:
     """Check that every activation is finite: NaN and infinity have no range, so their nodes stay in float.
 
-    Inside, they can be meant: masks are minus infinity. Among the `public` tensors, the model's inputs and outputs,
-    they are an error.
+    They can be meant: a mask is minus infinity, and a missing value NaN, which a model replaces. From an input to an
+    output, they are an error.
     """
     detail = f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)"
-    severity: Severity = "warning" if set(public).isdisjoint(non_finite) else "error"
+    severity: Severity = "warning"
+    if not (set(inputs).isdisjoint(non_finite) or set(outputs).isdisjoint(non_finite)):
+        severity = "error"
     remedy = "check the node that computes the first of them, and the samples; until then, remove the static recipes"
     if severity == "warning":
-        remedy = "none where it is meant, as in a mask: what reads or writes it stays in float; else check that node"
+        remedy = "none where it is meant, as a mask or a missing value: its nodes stay in float; else check the first"
     return _none_found("non_finite_tensors", len(non_finite), "tensors", severity, detail, remedy)
 
 

@@ -40,6 +40,27 @@ def test_gate_fails_when_an_activation_is_no_number(answer: Callable[..., Answer
     assert failure.detail.startswith("NaN or infinity in x, c1, r1, ")
 
 
+MISSING = "m = IsNaN(x) c = Where(m, zero, x) y = MatMul(c, w)"
+MASKED = "h = MatMul(x, w) m = Less(h, zero) y = Where(m, low, h)"
+
+
+@pytest.mark.parametrize(("nodes", "value", "named"), [(MISSING, np.nan, "x"), (MASKED, 0, "y")])
+def test_missing_values_that_a_model_replaces_and_masks_only_warn(
+    answer: Callable[..., Answer], tmp_path: Path, nodes: str, value: float, named: str
+) -> None:
+    text = f"m (float[n,8] x) => (float[n,4] y) <float[8,4] w, float low, float zero> {{ {nodes} }}"
+    proto = onnx_text.model(text, {"low": -np.inf, "zero": 0})
+    signature_from_graph(proto).write(proto)
+    onnx.save(proto, tmp_path / "m.onnx")
+    array = np.random.default_rng(0).standard_normal((COUNT, 8)).astype(np.float32)
+    array[::5, 3] = value
+    _, report = answer(tmp_path / "m.onnx", array)
+    warning = check(report, "non_finite_tensors")
+    assert (warning.passed, warning.severity) == (False, "warning")
+    assert f"NaN or infinity in {named} " in warning.detail
+    assert report.facts.tensors > 0
+
+
 def test_images_are_enough_when_the_second_half_adds_nothing(answer: Callable[..., Answer], tmp_path: Path) -> None:
     _, report = answer(network(tmp_path / "m.onnx"), np.tile(images(8), (12, 1, 1, 1)), *QUICK)
     passed = check(report, "max_range_change")
