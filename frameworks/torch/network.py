@@ -105,12 +105,20 @@ def named_outputs(result: object) -> dict[str, "torch.Tensor"]:
     """Return the tensors in a network's result by name: a mapping's keys, or `output_<index>` in a sequence.
 
     A single tensor is called `output`. Nested ones are flattened: `(a, (b, c))` has the names `output_0`, `output_1_0`
-    and `output_1_1`, `{"state": (b, c)}` has `state_0` and `state_1`. Raise StageError if two names are equal.
+    and `output_1_1`, `{"state": (b, c)}` has `state_0` and `state_1`. Raise StageError if two names are equal, or a
+    type is one that ONNX Runtime does not return.
     """
+    import torch
+
     outputs: dict[str, torch.Tensor] = {}
     for name, value in _named_tensors(result, ""):
         if name in outputs:
             raise StageError(f"the network returns two outputs with the name {name!r}. Fix: rename one of its keys")
+        if value.is_complex() or value.dtype == torch.bfloat16:
+            fix = "torch.view_as_real(x)" if value.is_complex() else "x.float()"
+            raise StageError(
+                f"its output {name!r} is {value.dtype}, which ONNX Runtime cannot return. Fix: return {fix}"
+            )
         outputs[name] = value
     return outputs
 

@@ -294,3 +294,9 @@ def test_outputs_are_named_by_their_place_when_they_are_nested() -> None:
     assert list(torch_network.named_outputs({"scores": one, "state": {"h": one}})) == ["scores", "state_h"]
     with pytest.raises(StageError, match=r"two outputs with the name 'state_h'"):
         torch_network.named_outputs({"state": {"h": one}, "state_h": one})
+
+
+@pytest.mark.parametrize(("kind", "way"), [("complex64", r"torch\.view_as_real\(x\)"), ("bfloat16", r"x\.float\(\)")])
+def test_output_that_the_runtime_cannot_return_is_refused_with_the_way_out(kind: str, way: str) -> None:
+    with pytest.raises(StageError, match=rf"output 'output_1' is torch\.{kind}, .*Fix: return {way}"):
+        torch_network.named_outputs((torch.zeros(2), torch.zeros(2, dtype=getattr(torch, kind))))
