@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 INVALID = "2 invalid configuration or arguments"
 EXIT_CODES = f"exit codes: 0 passed, 1 a gate failed, {INVALID}, 3 a stage broke, 130 interrupted, 143 terminated"
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 AddCommand = Callable[..., argparse.ArgumentParser]
 """Takes the name of a command, its function as `module:function`, its help, and an epilog."""
 FIND, LOOK, MODELS, USE = "find the winner", "look at runs", "look at models", "use the winner"
@@ -31,6 +31,25 @@ def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -
         return command
 
     return add
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Of one command; names the option that a wrong one is close to."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Parse as argparse does, but exit with 2 where a word is no option or argument of this command."""
+        words = () if self._subparsers else args[: args.index("--")] if "--" in args else args
+        options = [word.partition("=")[0] for word in words if word.startswith("--") and " " not in word]
+        wrong = [name for name in options if not any(known.startswith(name) for known in self._option_string_actions)]
+        if not wrong:
+            result, wrong = super().parse_known_args(args, namespace)
+        if wrong:
+            import difflib
+
+            near = difflib.get_close_matches(wrong[0], self._option_string_actions, 1)
+            hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` lists all"
+            self.exit(2, f"{self.prog}: error: there is no option or argument {wrong[0]!r} here; {hint}\n")
+        return result, []
 
 
 class GroupedParser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 
 from flows.cli.argument_types import at_least, input_shape
-from flows.cli.commands import EXIT_CODES, FIND, LOOK, SERVERS, USE, AddCommand, GroupedParser, adder
+from flows.cli.commands import EXIT_CODES, FIND, LOOK, SERVERS, USE, AddCommand, CommandParser, GroupedParser, adder
 from gauntlet.core.kinds import kinds
 
 TASKS: tuple[str, ...] = ("classification", "multi-label", "tagging", "regression", "ranking", "quantiles")
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     text = "print the versions of this program and of the runtimes, and exit"
     top.add_argument("--version", action=_PrintVersion, nargs=0, help=text)
-    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     add = adder(commands, "flows.cli", USES)
     _add_pipeline_commands(add)
     _add_home_commands(add)

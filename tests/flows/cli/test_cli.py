@@ -141,6 +141,8 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         (["validate", "x" * 300], ["xxx: File name too long. Fix: "]),
         (["sing-along"], ["there is no command 'sing-along'; `gauntlet --help` lists all"]),
         (["validat"], ["did you mean 'validate'?"]),
+        (["run", "x.onnx", "--dta", "images"], ["gauntlet run: ", "no option or argument '--dta'", "mean --data?"]),
+        (["runs", "--last", "3", "-json"], ["gauntlet runs: ", "'-json'", "`gauntlet runs --help`"]),
     ],
 )
 def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
