@@ -137,7 +137,7 @@ def examine(path: Path, lengths: Mapping[str, GoldenCase] | None = None) -> tupl
     )
     fix = "run again; the disk may be faulty"
     whole = Check.of("package.damaged_files", len(damage), "==", 0, "; ".join(damage), fix)
-    detail = f"output {worst.output!r}, against the winner's file in the session {bundle.contract.session}"
+    detail = f"output {worst.output!r}, against the winner's file in the session that the contract names"
     fix = "run again; if it fails again, the model is not deterministic"
     same = Check.of("package.max_golden_error", worst.max_rel_error, "<=", MAX_GOLDEN_ERROR, detail, fix)
     return facts, (whole, same, *([] if lengths is None else [_source_check(bundle, lengths)]))

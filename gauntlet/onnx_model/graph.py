@@ -1,6 +1,7 @@
 """Read a graph without its weights: nodes, inputs, constants, types and shapes."""
 
-from collections.abc import Container, Iterator
+import math
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ Shape = tuple[Dim, ...]
 """Sizes, names of dynamic axes, and None for unknown axes."""
 
 SMALL_BYTES = 1024
+NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
 
 
 def read_untrusted_graph(path: Path) -> onnx.ModelProto:
@@ -63,6 +65,11 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
         for body in bodies(node):
             tensors |= constants(body)
     return tensors
+
+
+def parameter_count(tensors: Iterable[onnx.TensorProto]) -> int:
+    """Return how many values stored tensors hold, without those of shapes, indices, masks and texts."""
+    return sum(math.prod(tensor.dims) for tensor in tensors if tensor.data_type not in NOT_PARAMETERS)
 
 
 def int_values(constant: onnx.TensorProto | None) -> list[int]:

@@ -1,6 +1,5 @@
 """A pretrained ONNX file, which is its own reference."""
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,7 +17,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model import model_file
-from gauntlet.onnx_model.graph import declare_outputs
+from gauntlet.onnx_model.graph import constants, declare_outputs, parameter_count
 from gauntlet.onnx_model.recognition import Operators, reads_attention
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session
@@ -80,7 +79,7 @@ class OnnxModel(Training):
         facts = TrainFacts(
             framework=f"onnx, made by {proto.producer_name or 'an unnamed tool'} {proto.producer_version}".strip(),
             architecture=proto.graph.name or self.model.stem,
-            parameters=sum(math.prod(tensor.dims) for tensor in proto.graph.initializer),
+            parameters=parameter_count(constants(proto.graph).values()),
             signature=signature,
         )
         ignored = [o.name for o in session.get_outputs() if o.name not in tensor_output_names(session)]

@@ -94,6 +94,14 @@ def test_answer_is_the_scores_when_labels_are_there_too(bring: Bring, tmp_path: 
     assert bring(model, samples, primary_output="hidden")[0].facts.signature.primary_output == "hidden"
 
 
+def test_parameters_are_weights_of_initializers_and_constants_without_shapes(bring: Bring, tmp_path: Path) -> None:
+    text = """m (float[n,2] x) => (float[n,4] y) <int64[2] shape = {-1, 2}, float[2,4] w> {
+        v = Reshape(x, shape)  c = Constant <value = float[4] {1, 2, 3, 4}> ()  y = Gemm(v, w, c) }"""
+    path = onnx_text.save(tmp_path / "model.onnx", text)
+    report, _ = bring(Path(path), {"x": np.ones((40, 2), np.float32)})
+    assert report.facts.parameters == 2 * 4 + 4
+
+
 def test_signature_of_the_file_is_kept_when_it_carries_one(bring: Bring, tmp_path: Path) -> None:
     model, samples = pretrained_models.two_inputs(tmp_path)
     proto = onnx.load(model)

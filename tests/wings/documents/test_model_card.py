@@ -103,6 +103,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
     _, body = parts(model_card(contract(), report()))
     assert [line[3:] for line in body.splitlines() if line.startswith("## ")] == list(SECTIONS)
     for line in (
+        "| architecture | small-cnn, 1234 parameters in the source network |",
         "| size | 2.8 kB |",
         "| accuracy | 98.9 % | 96.4 % to 99.7 % |",
         "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",

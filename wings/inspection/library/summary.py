@@ -22,6 +22,7 @@ from gauntlet.onnx_model.graph import (
     inferred_shapes,
     operator_name,
     opset_versions,
+    parameter_count,
     read_untrusted_graph,
     required_inputs,
     tensor_shape,
@@ -31,7 +32,6 @@ from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subproce
 from wings.inspection.library import refuse_wrong_file
 
 FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
-NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
 
 
 class WeightStatistics(Frozen):
@@ -85,7 +85,7 @@ def layers(proto: onnx.ModelProto) -> list[Layer]:
                 name=node.name or next(iter(node.output), ""),
                 operator=operator_name(node),
                 output=format_shape(shapes.get(node.output[0]) if node.output else None),
-                parameters=sum(math.prod(t.dims) for t in own if t.data_type not in NOT_PARAMETERS),
+                parameters=parameter_count(own),
                 weights_bytes=sum(_bytes(t) for t in own),
                 macs=node_macs(node, shapes),
                 weights=_statistics(own),
