@@ -150,8 +150,16 @@ def _converted(name: str, array: Array, kind: str) -> Array:
     if array.dtype == dtype or (dtype is np.str_ and array.dtype.kind == "U"):
         return array
     if dtype is np.str_ or array.dtype.kind in "US":
-        raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}")
+        fix = f"give {'texts' if dtype is np.str_ else 'numbers'}"
+        raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}. Fix: {fix}")
     if not np.can_cast(array.dtype, dtype, "same_kind") and array.dtype.kind not in "iub":
-        raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}, which would lose information")
+        fix = f"give {'whole numbers as integers, none missing' if np.dtype(dtype).kind in 'iu' else np.dtype(dtype)}"
+        loss = f"the samples are {array.dtype}, which would lose information. Fix: {fix}"
+        raise StageError(f"input '{name}' takes {kind}; {loss}")
     require_range(name, array, dtype)
-    return array.astype(dtype, copy=False)
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(dtype, copy=False)
+    except FloatingPointError as error:
+        fix = "scale or clip the samples as the model expects them"
+        raise StageError(f"input '{name}' takes {kind}; a sample is beyond its range. Fix: {fix}") from error
