@@ -2,6 +2,7 @@
 import { bars, element, find, onImage, showError, showImage, showResult } from "./drawing.js";
 
 let shown = 0;
+let sent = null; // the image
 
 async function ask(path, options = {}) {
   const token = find("token").value;
@@ -40,8 +41,20 @@ async function showModel() {
     : "This model takes tensors, not images; see the API.";
 }
 
+async function changeModel() {
+  shown++; // what is on its way is of the other model
+  showResult();
+  try {
+    await showModel();
+  } catch (error) {
+    return showError(error.message);
+  }
+  if (sent && !find("file").disabled) await predict(sent);
+}
+
 async function predict(file) {
   const turn = ++shown;
+  sent = file;
   showImage(file);
   try {
     const found = await ask(`v2/models/${find("model").value}/predict`, { method: "POST", body: file });
@@ -59,6 +72,6 @@ function showPrediction(found) {
 }
 
 onImage(predict);
-find("model").addEventListener("change", showModel);
+find("model").addEventListener("change", changeModel);
 find("token").addEventListener("change", listModels);
 listModels();

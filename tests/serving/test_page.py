@@ -19,7 +19,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("page")
     (folder / "token").write_text(TOKEN)
     bundle = brightness_bundle(folder / "b", latencies=[(1, 1.0)])
-    with serving(folder, bundle, "--token-file", folder / "token") as running:
+    other = brightness_bundle(folder / "other", bias=50.0, name="zzz-middle")
+    with serving(folder, bundle, other, "--token-file", folder / "token") as running:
         yield running
 
 
@@ -56,6 +57,23 @@ def test_chosen_file_is_predicted_and_what_is_no_image_is_refused(page: Page, tm
     expect(page.locator(".error")).to_contain_text("not an image")
     page.locator("#file").set_input_files(tmp_path / "white.png")
     expect(page.locator(".best")).to_have_text("bright")
+
+
+def test_image_is_predicted_by_the_model_that_is_chosen_after_it(page: Page, white_png: bytes) -> None:
+    page.evaluate(DROP, [list(white_png), "white.png"])
+    expect(page.locator(".best")).to_have_text("bright")
+    page.get_by_label("Model").select_option("zzz-middle")
+    expect(page.locator(".best")).not_to_have_text("bright")
+
+
+def test_image_is_chosen_with_the_keyboard_alone(page: Page) -> None:
+    page.get_by_label("Model").focus()
+    idle = page.locator("#drop").evaluate("drop => getComputedStyle(drop).borderColor")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")  # past the token
+    assert page.locator("#drop").evaluate("drop => getComputedStyle(drop).borderColor") != idle
+    with page.expect_file_chooser():
+        page.keyboard.press("Enter")
 
 
 def test_page_says_that_the_token_is_missing(browser: Browser, server: ServerProcess) -> None:

@@ -1,4 +1,4 @@
-"""Loss and accuracy over the epochs of a training."""
+"""Loss and primary metric over the epochs of a training."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.reporting.drawing import LINE, MUTED, SERIES, embed, themed
-from gauntlet.reporting.text_format import number, percent
+from gauntlet.reporting.text_format import metric_name, number, percent
 
 HEIGHT_PX = 170
 DRAWABLE = 1e30
@@ -16,13 +16,13 @@ DRAWABLE = 1e30
 QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("Training loss", "train_loss", number),
     ("Validation loss", "validation_loss", number),
-    ("Training accuracy", "train_accuracy", percent),
-    ("Validation accuracy", "validation_accuracy", percent),
+    ("Training {}", "train_accuracy", percent),
+    ("Validation {}", "validation_accuracy", percent),
 )
 
 
-def draw(history: Sequence[EpochMetrics], best_epoch: int = 0) -> Markup | None:
-    """Return the curves, the kept epoch marked, or None for fewer than two epochs."""
+def draw(history: Sequence[EpochMetrics], best_epoch: int = 0, metric: str = "accuracy") -> Markup | None:
+    """Return the curves of losses and primary metric, the kept epoch marked, or None for fewer than two epochs."""
     if len(history) < 2:
         return None
     epochs, texts = [epoch.epoch for epoch in history], []
@@ -31,7 +31,8 @@ def draw(history: Sequence[EpochMetrics], best_epoch: int = 0) -> Markup | None:
             quantity for quantity in QUANTITIES if all(getattr(epoch, quantity[1]) is not None for epoch in history)
         ]
         row = figure.subplots(1, len(quantities), gridspec_kw={"wspace": 0.1})
-        for axes, (name, key, write) in zip(row, quantities, strict=True):
+        for axes, (title, key, write) in zip(row, quantities, strict=True):
+            name = title.format(metric_name(metric, short=True))
             values = [getattr(epoch, key) for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
             if best_epoch:

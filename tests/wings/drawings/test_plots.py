@@ -36,6 +36,7 @@ def test_one_epoch_is_no_curve() -> None:
 def test_curves_tell_where_they_begin_and_end() -> None:
     svg = training_curves.draw([epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75)])
     assert "Validation accuracy: 25.0 % after the first epoch, 75.0 % after the last" in svg
+    assert "Validation mAP" in str(training_curves.draw([epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75)], metric="map"))
     assert len(lines(svg)) == 3
     more = [epoch(n, 1.0, train_accuracy=0.1 * n) for n in (1, 2)]
     assert "Training accuracy: 10.0 % after the first epoch, 20.0 % after the last" in str(training_curves.draw(more))
