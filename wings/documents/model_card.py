@@ -19,6 +19,7 @@ from gauntlet.bundle.provenance import evaluation, gates_of, lineage, winner_of
 from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.reporting import timeline
+from gauntlet.reporting.markdown_report import escape
 from gauntlet.reporting.text_format import milliseconds, percent, size
 
 MAX_CLASSES = 10
@@ -68,7 +69,7 @@ def _template() -> Any:
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
     environment.trim_blocks = environment.lstrip_blocks = environment.keep_trailing_newline = True
-    environment.filters.update(cell=_cell, percent=percent, size=size, table=_table)
+    environment.filters.update(cell=escape, code=_code, percent=percent, size=size, table=_table)
     return environment.get_template("model_card.md.j2")
 
 
@@ -170,9 +171,9 @@ def _interval(value: float, count: Any, metric: str) -> str:
 
 def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
     """Return a Markdown table; "" without rows."""
-    table = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
+    table = [head, ("---",) * len(head), *(tuple(map(escape, row)) for row in rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in table) if len(table) > 2 else ""
 
 
-def _cell(text: object) -> str:
+def _code(text: object) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")

@@ -106,7 +106,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
         "| architecture | small-cnn, 1234 parameters in the source network |",
         "| size | 2.8 kB |",
         "| accuracy | 98.9 % | 96.4 % to 99.7 % |",
-        "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",
+        "| accuracy lost against FP32 | 0.0050 | \\-0.0040 to 0.0140 |",
         "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",
         "| macro ROC AUC of the source network | 0.9987 |  |",
         "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900",
@@ -165,6 +165,17 @@ def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:
     assert 'outputs = predictor.run({"input": samples})' in body
     assert "None" not in body
     assert "\n\n\n" not in body
+
+
+def test_card_shows_names_as_they_are_and_every_input_in_its_example() -> None:
+    hostile = TensorSpec(name='b "2"', dtype="str", shape=("batch",))
+    signature = Signature(
+        task="arrays", inputs=(IMAGE, hostile), outputs=(SCORES,), labels=("<script>x</script>", "*a*", "a_b")
+    )
+    _, body = parts(model_card(contract(signature=signature), report()))
+    assert "| labels | &lt;script&gt;x&lt;/script&gt;, \\*a\\*, a_b |" in body
+    [example] = [line for line in body.splitlines() if line.startswith("outputs = ")]
+    assert example == 'outputs = predictor.run({"input": ..., "b \\"2\\"": ...})'
 
 
 @pytest.mark.parametrize("key", ["intended_use", "license"])
