@@ -137,7 +137,8 @@ def _samples(predictor: Predictor, path: Path) -> NamedArrays:
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix("--data ").removeprefix("data: ")) from error
     except NPZ_ERRORS as error:  # TypeError: one array, without a name
-        raise ConfigError(f"{path}: not a readable .npz file: {error}") from error
+        fix = "write it again, with numpy.savez and arrays of numbers or texts"
+        raise ConfigError(f"{path}: not a readable .npz file: {error}. Fix: {fix}") from error
 
 
 def _wanted(predictor: Predictor, inputs: NamedArrays, path: Path) -> NamedArrays:

@@ -118,7 +118,7 @@ def test_drawings_lie_as_their_images_do(packed: Path, images: Path, tmp_path: P
         (["{packed}", "missing.png"], ["missing.png: no such file or folder"]),
         (["{packed}", "{empty}"], ["no images", ".png"]),
         (["{packed}", "a.npz", "b.png"], ["a.npz", "alone"]),
-        (["{packed}", "a.npz"], ["a.npz: not a readable .npz file"]),
+        (["{packed}", "a.npz"], ["a.npz: not a readable .npz file", "Fix: write it again, with numpy.savez"]),
         (["{packed}", "{images}", "--draw", "{images}/drawn"], ["--draw", "inside a folder of inputs"]),
         (["{packed}", "{images}", "--out", "x.npz"], ["--out", "--json"]),
     ],
