@@ -86,7 +86,7 @@ def _read_table(path: Path, suffix: str, columns: tuple[str, ...], kept: tuple[s
     except UnicodeError as error:
         raise StageError("it is no text in UTF-8. Fix: save it as UTF-8") from error
     if header is not None:
-        require_different_names(name for name in names if name.strip().lower() in LABEL_COLUMNS)
+        require_different_names(filter(None, names))
     table = max(tables, key=lambda table: len(table.select_dtypes("number").columns))
     if table.index.nlevels > 1 or table.index.dtype.kind == "f" or not table.index.is_unique:  # no names of rows
         what = f"its rows have more values than names of columns: {', '.join(names)}"

@@ -19,10 +19,11 @@ from wings.python_api.sample_files import read_samples
 from .conftest import TABLE, X, Y, read
 
 
-def test_second_column_of_labels_is_no_feature(tmp_path: Path, store: Store) -> None:
+@pytest.mark.parametrize(("header", "name"), [("a,b,label,label", "label"), ("a,a,c,label", "a")])
+def test_columns_of_one_name_are_refused(tmp_path: Path, store: Store, header: str, name: str) -> None:
     model = onnx_text.save(tmp_path / "open.onnx", "m (float[N, M] values) => (float[N, M] y) { y = Relu(values) }")
-    (tmp_path / "x.csv").write_text("a,b,label,label\n1,2,0,0\n3,4,1,1\n")
-    with pytest.raises(ConfigError, match=r"x\.csv: .*two columns are called 'label'\. Fix: leave one out"):
+    (tmp_path / "x.csv").write_text(f"{header}\n1,2,0,0\n3,4,1,1\n")
+    with pytest.raises(ConfigError, match=rf"x\.csv: .*two columns are called '{name}'\. Fix: leave one out"):
         samples_file(tmp_path / "x.csv", model, store)
 
 
