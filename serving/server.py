@@ -71,7 +71,7 @@ def serve(
     announce: Callable[[str], None],
     awaited: Source | None = None,
 ) -> None:
-    """Load the models, listen, and return after SIGTERM or SIGINT; `announce` gets the address when it listens.
+    """Load the models, listen, and return after SIGTERM, SIGINT or SIGHUP; `announce` gets the address when it listens.
 
     `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
@@ -109,8 +109,9 @@ def serve(
             **tls,
         )
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, server.handle_exit)  # uvicorn raises them again when it has stopped: exit 0, not 143
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, server.handle_exit)  # uvicorn raises them again when it has stopped: exit 0, not 143
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()  # what was loaded so far lives as long as the process

@@ -91,6 +91,7 @@ def start(folder: Path, *words: str | Path) -> subprocess.Popen[str]:
             stderr=logs,
             text=True,
             env=dict(os.environ),
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # below nohup, it outlives its terminal
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command
+from gauntlet.runtime.signals import Ended
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -42,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"gauntlet: {reason}", file=sys.stderr)  # noqa: T201
         return reason.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Ended) as signal:
         print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201
-        return 130
+        return int(getattr(signal, "code", 130))
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 
+class Ended(SystemExit):
+    """A signal ends this process."""
+
+
 def end_in_order() -> None:
     """Let SIGTERM, and a closed terminal, end this process as Ctrl-C does: what is open is closed.
 
@@ -23,7 +27,7 @@ def end_in_order() -> None:
 def _end(number: int, _frame: object) -> NoReturn:
     if number == signal.SIGHUP:
         _leave_terminal()
-    raise SystemExit(128 + number)
+    raise Ended(128 + number)
 
 
 def _leave_terminal() -> None:

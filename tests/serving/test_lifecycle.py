@@ -207,7 +207,7 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "two bundles are named 'brightness'" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stop_finishes_what_was_admitted_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
     bundle = brightness_bundle(tmp_path / "b", busy=100)
     body, headers = binary_request({"image": np.ones((64, 1, SIZE, SIZE), np.float32)})

@@ -252,6 +252,8 @@ def test_command_that_is_ended_leaves_no_server_behind_even_while_it_starts(
     else:
         os.close(screen)
     assert command.wait(300) == code
+    if ended_by == "SIGTERM":
+        assert b"gauntlet: interrupted; run the same command again" in os.read(screen, 100_000)
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     assert not (tmp_path / "prefect" / "server.json").exists()
 
