@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import SHORT, latest_report, quick_config
+from harness import SHORT, latest_report, quick_config, until
 from object_server import BUCKET, SECRET, ObjectServer, machine
 
 from configs.loader import load
@@ -142,6 +143,26 @@ def test_clean_up_removes_what_the_runs_of_no_machine_need(
     assert main(["clean", "--shared", "--keep-runs", "0"]) == 0
     assert "removed 2 runs, " in capsys.readouterr().out
     assert [store.objects(kind) for kind in ("store", "results", "runs")] == [[], [], []]
+
+
+def test_clean_up_removes_the_parts_of_uploads_that_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import obstore
+
+    address = (tmp_path / "mounted here").as_uri()
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GAUNTLET_STORE", address)
+    store = machine(address, tmp_path / "home" / "store")
+    uploads = [obstore.open_writer(store.client, f"store/ab/{name}/m", buffer_size=1) for name in ("killed", "at work")]
+    for upload in uploads:
+        upload.write(bytes(1000))
+    killed, at_work = (tmp_path / "mounted here" / "store" / "ab" / name / "m#1" for name in ("killed", "at work"))
+    until(lambda: [part.exists() and part.stat().st_size for part in (killed, at_work)] == [1000, 1000])
+    os.utime(killed, (0, 0))
+    assert main(["clean", "--shared"]) == 0
+    assert "1 leftover: 1.0 kB" in capsys.readouterr().out
+    assert (killed.exists(), at_work.exists()) == (False, True)
 
 
 def test_clean_up_without_a_shared_store_names_the_fix(

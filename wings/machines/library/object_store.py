@@ -7,6 +7,7 @@ environment, under the names that the provider's own tools use, and stand in no 
 import contextlib
 import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
@@ -166,6 +167,13 @@ class ObjectStore(Store):
 
         with contextlib.suppress(FileNotFoundError):
             self._ask(lambda: obstore.delete(self.client, paths))
+
+    def abandoned_parts(self) -> dict[Path, int]:
+        """Return the files `NAME#1` of killed uploads into a folder, and their bytes; `objects` has none of them."""
+        folder = Path(unquote(urlsplit(self.address).path))
+        parts = folder.rglob("*#*") if self.address.startswith("file:") else ()
+        states = {part: part.stat() for part in parts if re.search(r"#\d+$", part.name)}
+        return {part: state.st_size for part, state in states.items() if state.st_mtime < time.time() - LIVE_S}
 
     @property
     def client(self) -> "Client":

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -27,13 +28,20 @@ class SharedCleanup:
     results: "tuple[ObjectMeta, ...]"
     files: "tuple[ObjectMeta, ...]"
     """Of artifacts."""
-    leftovers: "tuple[ObjectMeta, ...]"
-    """Leases of processes that were killed."""
+    leases: "tuple[ObjectMeta, ...]"
+    """Of processes that were killed."""
+    parts: dict[Path, int]
+    """Of uploads that were killed, with their sizes in bytes."""
 
     @property
     def objects(self) -> "tuple[ObjectMeta, ...]":
         """Everything that is removed, in this order; results go before the artifacts that they name."""
-        return (*self.runs, *self.results, *self.files, *self.leftovers)
+        return (*self.runs, *self.results, *self.files, *self.leases)
+
+    @property
+    def leftovers(self) -> "tuple[ObjectMeta | Path, ...]":
+        """What was left by processes that were killed."""
+        return (*self.leases, *self.parts)
 
     @property
     def artifacts(self) -> tuple[str, ...]:
@@ -43,13 +51,15 @@ class SharedCleanup:
     @property
     def size_bytes(self) -> int:
         """The space that it frees."""
-        return sum(file["size"] for file in self.objects)
+        return sum(file["size"] for file in self.objects) + sum(self.parts.values())
 
     def remove(self, store: ObjectStore) -> None:
         """Remove everything; what is killed in between is finished by the next clean-up."""
         paths = [file["path"] for file in self.objects]
         for start in range(0, len(paths), BATCH):
             store.delete(*paths[start : start + BATCH])
+        for part in self.parts:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -84,7 +94,8 @@ def plan_shared_cleanup(
         runs=tuple(removed),
         results=tuple(file for file in store.objects("results") if file["path"] not in results),
         files=tuple(file for file in store.objects("store") if _folder(file) not in folders),
-        leftovers=tuple(file for file in leases if file["path"] not in live),
+        leases=tuple(file for file in leases if file["path"] not in live),
+        parts=store.abandoned_parts(),
     )
 
 
