@@ -2,7 +2,10 @@
 
 import argparse
 import errno
+import os
 import pkgutil
+import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 
@@ -49,15 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
-        if error.errno in FULL:
-            what = f"{error.filename or 'output'}: {FULL[error.errno]}"
+        first = first_of(error)
+        if first.errno in FULL:
+            what = f"{first.filename or 'output'}: {FULL[first.errno]}"
             print(f"gauntlet: {what}, and run the same command again", file=sys.stderr)  # noqa: T201
             return StageError.exit_code
-        if error.errno not in FORBIDDEN or error.filename is None:
+        if first.errno not in FORBIDDEN or first.filename is None:
             raise
         fix = "Fix: name files that you may use, and set GAUNTLET_HOME to a folder that you may write"
-        print(f"gauntlet: {error.filename}: {error.strerror}. {fix}", file=sys.stderr)  # noqa: T201
+        print(f"gauntlet: {first.filename}: {first.strerror}. {fix}", file=sys.stderr)  # noqa: T201
         return ConfigError.exit_code
+
+
+def first_of(error: OSError) -> OSError:
+    """Return the first error of a folder that was copied: `shutil` has the files' errors as text alone."""
+    number = re.search(r"\[Errno (\d+)\]", str(error)) if isinstance(error, shutil.Error) else None
+    return OSError(int(number[1]), os.strerror(int(number[1])), error.args[0][0][1]) if number else error
 
 
 def missing_package(error: ModuleNotFoundError) -> ConfigError | None:

@@ -1,10 +1,12 @@
 """The command line as a person meets it: exit codes, one clear message, no traceback."""
 
 import argparse
+import errno
 import json
 import os
 import pkgutil
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,6 +19,7 @@ from harness import QUICK, called, command, sets
 from loaded_modules import modules_after
 
 from flows.cli.commands import GROUPS
+from flows.cli.main import first_of
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
@@ -51,6 +54,16 @@ def test_output_that_cannot_be_written_ends_with_one_line_and_exit_code_3(
         done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert reason in done.stderr
+
+
+def test_folder_that_cannot_be_copied_is_an_error_of_its_first_file(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "link").symlink_to("nowhere")
+    with pytest.raises(shutil.Error) as copied:
+        shutil.copytree(source, tmp_path / "target")
+    first = first_of(copied.value)
+    assert (first.errno, first.filename) == (errno.ENOENT, str(tmp_path / "target" / "link"))
 
 
 def test_help_imports_nothing_heavy() -> None:
