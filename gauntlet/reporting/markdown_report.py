@@ -17,7 +17,7 @@ MAX_ROWS, MAX_OBSTACLES = 30, 6
 OPERATORS = written.OPERATORS | {"<": "&lt;", ">": "&gt;"}
 BLANK_LINES = re.compile(r"\n{3,}")
 ROUND = str.maketrans("[]", "()")
-SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(?==*$)|(?<=^\d)[.)](?=\s|$)")
+SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^#|^[+-](?![\d.])|^=(?==*$)|(?<=^\d)[.)](?=\s|$)")
 """Characters that are markup where they stand. Brackets and underscores that are not stay as they are."""
 
 

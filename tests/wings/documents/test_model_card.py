@@ -106,7 +106,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
         "| architecture | small-cnn, 1234 parameters in the source network |",
         "| size | 2.8 kB |",
         "| accuracy | 98.9 % | 96.4 % to 99.7 % |",
-        "| accuracy lost against FP32 | 0.0050 | \\-0.0040 to 0.0140 |",
+        "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",
         "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",
         "| macro ROC AUC of the source network | 0.9987 |  |",
         "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900",
