@@ -171,9 +171,13 @@ class ObjectStore(Store):
     def abandoned_parts(self) -> dict[Path, int]:
         """Return the files `NAME#1` of killed uploads into a folder, and their bytes; `objects` has none of them."""
         folder = Path(unquote(urlsplit(self.address).path))
-        parts = folder.rglob("*#*") if self.address.startswith("file:") else ()
-        states = {part: part.stat() for part in parts if re.search(r"#\d+$", part.name)}
-        return {part: state.st_size for part, state in states.items() if state.st_mtime < time.time() - LIVE_S}
+        parts = dict[Path, int]()
+        for part in folder.rglob("*#*") if self.address.startswith("file:") else ():
+            with contextlib.suppress(FileNotFoundError):  # its upload has just ended
+                state = part.stat()
+                if re.search(r"#\d+$", part.name) and state.st_mtime < time.time() - LIVE_S:
+                    parts[part] = state.st_size
+        return parts
 
     @property
     def client(self) -> "Client":
