@@ -81,7 +81,7 @@ def summary(notes: Path) -> Measured:
     races, wrong = len(entries), counts[SAME]["faster"] + counts[SAME]["slower"]
     right = counts[LESS]["faster"]
     return Measured(
-        "Equal models are not called different, and a small difference is found",
+        "Equal models are not called different, and most small differences are found",
         f"chains of {LONG} and {SHORT} matrix products, {DEFAULT.rounds} rounds of {BLOCK_MS} ms; "
         f"{foreign:.2f} cores of other work, steal {100 * steal:.1f} %",
         (
