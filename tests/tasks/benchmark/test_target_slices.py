@@ -64,5 +64,5 @@ def test_small_column_that_a_target_computes_otherwise_is_refused_or_judged_by_t
     examiner = TargetExaminer.from_models(models, tmp_path / "in.npz", PLAN)
     limits = AccuracyConfig(min_sqnr_db=min_sqnr_db) if min_sqnr_db else None
     accuracy = TargetAccuracy(limits, tmp_path / "golden.npz", tmp_path / "test.npz") if limits else None
-    found = examine_candidates(examiner, OtherFile(), accuracy)["int8"]
-    assert (found.status, found.reason.split(":")[0]) == ("failed" if reason else "measured", reason)
+    result = examine_candidates(examiner, OtherFile(), accuracy)["int8"]
+    assert (result.status, result.reason.split(":")[0]) == ("failed" if reason else "measured", reason)
