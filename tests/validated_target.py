@@ -1,5 +1,6 @@
 """A model on a target, looked at as a race does before it starts."""
 
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,6 +31,23 @@ class States(OrtCpu):
     @property
     def declared_precision(self) -> Precision:
         return self.label
+
+
+class OtherFile(States):
+    """A runtime that computes something else: it loads the file beside it whose name begins with `prefix` instead."""
+
+    prefix: str
+
+    def command(self) -> tuple[str, ...]:
+        code = "import sys; from pathlib import Path; from gauntlet.runtime import worker as w; "
+        code += "from gauntlet.runtime.engines import ort as o; was = o._session; "
+        name = f"{self.prefix!r} + Path(file).name"
+        code += f"o._session = lambda file, *a, **k: was(Path(file).with_name({name}), *a, **k); "
+        code += "w.serve(sys.stdin, sys.stdout)"
+        return (sys.executable, "-c", code)
+
+    def unavailable(self) -> None:
+        return None
 
 
 def look(

@@ -2,7 +2,7 @@
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -33,6 +33,13 @@ def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -
     return add
 
 
+def _hint(word: str, known: Iterable[str], program: str) -> str:
+    import difflib  # it takes 5 ms
+
+    near = difflib.get_close_matches(word, [*known], 1)
+    return f"did you mean {near[0]!r}?" if near else f"`{program} --help` lists all"
+
+
 class CommandParser(argparse.ArgumentParser):
     """Of one command; names the option that a wrong one is close to."""
 
@@ -44,10 +51,7 @@ class CommandParser(argparse.ArgumentParser):
         if not wrong:
             result, wrong = super().parse_known_args(args, namespace)
         if wrong:
-            import difflib
-
-            near = difflib.get_close_matches(wrong[0], self._option_string_actions, 1)
-            hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` lists all"
+            hint = _hint(wrong[0], self._option_string_actions, self.prog)
             self.exit(2, f"{self.prog}: error: there is no option or argument {wrong[0]!r} here; {hint}\n")
         return result, []
 
@@ -57,10 +61,7 @@ class GroupedParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: str) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            import difflib  # it takes 5 ms
-
-            near = difflib.get_close_matches(value, action.choices, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "`gauntlet --help` lists all"
+            hint = _hint(value, action.choices, self.prog)
             raise argparse.ArgumentError(action, f"there is no command {value!r}; {hint}")
         super()._check_value(action, value)
 

@@ -219,8 +219,8 @@ class Search:
                 if stage.fits(value, each.recipe, recipes, rejected=rejected):
                     best.setdefault(stage.group(each.recipe), each)
             for each in best.values():
-                none = not candidates and not any(e.file and e.candidate.status != "rejected" for e in made)
-                candidates.append(self.repair_with(name, stage, each, rejected=rejected, late=none))
+                nothing = not candidates and not any(e.file and e.candidate.status != "rejected" for e in made)
+                candidates.append(self.repair_with(name, stage, each, rejected=rejected, late=nothing))
         return tuple(candidates)
 
     def repair_with(self, name: str, stage: ShippingStage, best: Quantized, *, rejected: bool, late: bool) -> Candidate:

@@ -30,7 +30,7 @@ def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tol
     """
     if precision_of(read_graph(model))[0] != "float32":  # whose noise between batch sizes counts instead
         return {}
-    errors, limits = dict[str, float](), limits.replace(batch_sizes=(limits.samples,))  # others may change it by more
+    errors, limits = dict[str, float](), limits.replace(batch_sizes=(limits.samples,))  # at others, it may differ
     try:
         own = own_outputs(open_session(model), cases, limits.samples)
         for seed in range(DRAWS):

@@ -154,7 +154,7 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         (["validate", "x" * 300], ["xxx: File name too long. Fix: "]),
         (["sing-along"], ["there is no command 'sing-along'; `gauntlet --help` lists all"]),
         (["validat"], ["did you mean 'validate'?"]),
-        (["run", "x.onnx", "--dta", "images"], ["gauntlet run: ", "no option or argument '--dta'", "mean --data?"]),
+        (["run", "x.onnx", "--dta", "images"], ["gauntlet run: ", "no option or argument '--dta'", "mean '--data'?"]),
         (["runs", "--last", "3", "-json"], ["gauntlet runs: ", "'-json'", "`gauntlet runs --help`"]),
     ],
 )

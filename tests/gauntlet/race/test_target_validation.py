@@ -12,7 +12,7 @@ import onnx_text
 import pytest
 from gpu_target import GpuTarget, TensorRtTarget
 from onnx import numpy_helper
-from validated_target import OfFramework, States, failed, look, rounded
+from validated_target import OfFramework, OtherFile, States, failed, look, rounded
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
@@ -217,20 +217,6 @@ def test_target_that_is_unavailable_says_why(examiner: TargetExaminer, monkeypat
     assert (found.status, found.reason) == ("unavailable", "no such processor")
 
 
-class Rounds(States):
-    """A runtime that computes with so many bits of mantissa: it loads a file with such weights instead."""
-
-    bits: int
-
-    def command(self) -> tuple[str, ...]:
-        code = "import sys; from pathlib import Path; from gauntlet.runtime import worker as w; "
-        code += "from gauntlet.runtime.engines import ort as o; was = o._session; "
-        name = f"'rounded-{self.bits}-' + file.name"
-        code += f"o._session = lambda file, *a, **k: was(Path(file).with_name({name}), *a, **k); "
-        code += "w.serve(sys.stdin, sys.stdout)"
-        return (sys.executable, "-c", code)
-
-
 @pytest.fixture(scope="module")
 def amplifying(model: Path, inputs: Path) -> Path:
     """A network that amplifies rounding errors by 40 dB: its output is the difference of two nearly equal products."""
@@ -254,7 +240,8 @@ def test_network_that_amplifies_rounding_errors_is_held_to_limits_of_its_own(
 ) -> None:
     """As a ResNet-50 does on a GPU, whose outputs in TF32 are at 33 dB, and in bfloat16 at 18 dB."""
     expected = ExpectedOutputs.of(amplifying, inputs, 60)
-    seen = {label: look(amplifying, Rounds(label=label, bits=bits), inputs, expected) for label in FLOOR_DB}
+    targets = {label: OtherFile(label=label, prefix=f"rounded-{bits}-") for label in FLOOR_DB}
+    seen = {label: look(amplifying, target, inputs, expected) for label, target in targets.items()}
     assert seen["f16"].sqnr_db < FLOOR_DB["bf16"]
     assert {truth.effective for truth in seen.values()} == {effective}
     assert {label for label in seen if label != "int8" and not failed(seen[label])} == passes

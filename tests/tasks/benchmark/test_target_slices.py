@@ -1,38 +1,23 @@
 """What a target computes otherwise is refused, unless the run's own limits judge it there."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_text
 import pytest
+from validated_target import OtherFile
 
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.contender import Plan
 from gauntlet.race.target_examiner import TargetExaminer
-from gauntlet.targets import OrtCpu
 from tasks.accuracy import AccuracyConfig
 from tasks.benchmark.other_targets import examine_candidates
 from tasks.benchmark.target_accuracy import TargetAccuracy
 
 pytestmark = pytest.mark.slow
 PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
-
-
-class OtherFile(OrtCpu):
-    """A runtime whose kernels compute something else: it loads another file instead."""
-
-    def command(self) -> tuple[str, ...]:
-        code = "import sys; from pathlib import Path; from gauntlet.runtime import worker as w; "
-        code += "from gauntlet.runtime.engines import ort as o; was = o._session; "
-        code += "o._session = lambda file, *a, **k: was(Path(file).with_name('other.onnx'), *a, **k); "
-        code += "w.serve(sys.stdin, sys.stdout)"
-        return (sys.executable, "-c", code)
-
-    def unavailable(self) -> None:
-        return None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +34,7 @@ def test_small_column_that_a_target_computes_otherwise_is_refused_or_judged_by_t
     for name, w, start, end in (
         ("fp32", weights, "", "Identity(x)"),
         ("int8", weights, nodes, "Identity(d)"),
-        ("other", other, nodes, "Identity(d)"),
+        ("other-int8", other, nodes, "Identity(d)"),
     ):
         text = f"net (float[batch,8] x) => (float[batch,10] y) {rounding} {{ {start} i = {end} y = MatMul(i, w) }}"
         proto = onnx_text.model(text, {"w": w}, opset=13)
@@ -64,5 +49,5 @@ def test_small_column_that_a_target_computes_otherwise_is_refused_or_judged_by_t
     examiner = TargetExaminer.from_models(models, tmp_path / "in.npz", PLAN)
     limits = AccuracyConfig(min_sqnr_db=min_sqnr_db) if min_sqnr_db else None
     accuracy = TargetAccuracy(limits, tmp_path / "golden.npz", tmp_path / "test.npz") if limits else None
-    result = examine_candidates(examiner, OtherFile(), accuracy)["int8"]
+    result = examine_candidates(examiner, OtherFile(prefix="other-"), accuracy)["int8"]
     assert (result.status, result.reason.split(":")[0]) == ("failed" if reason else "measured", reason)

@@ -1,7 +1,6 @@
 """What a network makes of the other samples of a call is no rounding, however little it is."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx_text
@@ -27,7 +26,7 @@ def test_outputs_that_depend_on_the_other_samples_of_a_call_are_refused(
     out, model = keep_model(onnx_text.model(TEXT, {"w": weights, "v": share * weights}, opset=13))
     x = floats(32, 16)
     expected = x @ weights + x.mean(axis=0) @ (share * weights)
-    Golden({"real": GoldenCase({"x": x}, {"y": expected})}, {}).save(Path(out.folder) / "golden.npz")
+    Golden({"real": GoldenCase({"x": x}, {"y": expected})}, {}).save(out.folder / "golden.npz")
     report = numerics(NumericsConfig(), out, model=model, golden=out.store_file(out.folder / "golden.npz"))
     assert [check.name for check in report.failures] == (["numerics.max_rel_error"] if share else [])
     assert "rounding" not in "".join(check.detail for check in report.checks)

@@ -7,7 +7,6 @@ environment, under the names that the provider's own tools use, and stand in no 
 import contextlib
 import logging
 import os
-import re
 import shutil
 import threading
 import time
@@ -19,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -167,17 +166,6 @@ class ObjectStore(Store):
 
         with contextlib.suppress(FileNotFoundError):
             self._ask(lambda: obstore.delete(self.client, paths))
-
-    def abandoned_parts(self) -> dict[Path, int]:
-        """Return the files `NAME#1` of killed uploads into a folder, and their bytes; `objects` has none of them."""
-        folder = Path(unquote(urlsplit(self.address).path))
-        parts = dict[Path, int]()
-        for part in folder.rglob("*#*") if self.address.startswith("file:") else ():
-            with contextlib.suppress(FileNotFoundError):  # its upload has just ended
-                state = part.stat()
-                if re.search(r"#\d+$", part.name) and state.st_mtime < time.time() - LIVE_S:
-                    parts[part] = state.st_size
-        return parts
 
     @property
     def client(self) -> "Client":

@@ -1,17 +1,20 @@
 """What a store that machines share can lose: records of old runs, and what the record of no kept run names."""
 
+import contextlib
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError
-from wings.machines.library.object_store import ObjectStore, SharedRun
+from wings.machines.library.object_store import LIVE_S, ObjectStore, SharedRun
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -29,9 +32,8 @@ class SharedCleanup:
     files: "tuple[ObjectMeta, ...]"
     """Of artifacts."""
     leases: "tuple[ObjectMeta, ...]"
-    """Of processes that were killed."""
     parts: dict[Path, int]
-    """Of uploads that were killed, with their sizes in bytes."""
+    """Files of uploads that were killed, as `leases` are of processes, with their sizes in bytes."""
 
     @property
     def objects(self) -> "tuple[ObjectMeta, ...]":
@@ -95,8 +97,18 @@ def plan_shared_cleanup(
         results=tuple(file for file in store.objects("results") if file["path"] not in results),
         files=tuple(file for file in store.objects("store") if _folder(file) not in folders),
         leases=tuple(file for file in leases if file["path"] not in live),
-        parts=store.abandoned_parts(),
+        parts=_abandoned_parts(store.address),
     )
+
+
+def _abandoned_parts(address: str) -> dict[Path, int]:
+    """Return the files `NAME#1` of killed uploads into a folder, and their bytes; the store lists none of them."""
+    folder, parts = Path(unquote(urlsplit(address).path)), dict[Path, int]()
+    for part in folder.rglob("*#*") if address.startswith("file:") else ():
+        with contextlib.suppress(FileNotFoundError):  # its upload has just ended
+            if re.search(r"#\d+$", part.name) and (state := part.stat()).st_mtime < time.time() - LIVE_S:
+                parts[part] = state.st_size
+    return parts
 
 
 def _folder(file: "ObjectMeta") -> str:
