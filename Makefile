@@ -1,5 +1,5 @@
 # Two commands do everything: `make demo` and `make test`. Both make the environment that they need, once.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 # Python compiles what is imported, when it is; to compile all of PyTorch and TensorFlow takes minutes.
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
@@ -68,8 +68,8 @@ clean:  ## remove the environment and all runs
 	rm -rf .venv .gauntlet
 
 .venv/onnx: pyproject.toml constraints.txt
-	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" || \
-		{ echo "$(PYTHON) is not Python 3.11 or 3.12; name one: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" || \
+		{ echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; name one: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
 	@echo "Installing the pipeline; about 1.5 GB, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
