@@ -102,6 +102,9 @@ def infer_config(
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
     notes |= _described(trial)
+    if arrays is not None and trial.reason:
+        whole = "for calls of one sample, give every array a second axis of length 1"
+        notes["batch"] = f"samples run in batches, although {trial.reason}; {whole}"
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)

@@ -115,6 +115,18 @@ def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_pat
     assert "depends on the other samples of its batch" in found.notes["batch"]
 
 
+def test_arrays_without_an_axis_for_the_call_are_said_to_run_in_batches(tmp_path: Path) -> None:
+    text = "m (float[n,4] x) => (float[n,4] y) { s = ReduceSum<keepdims = 0>(x) y = Mul(x, s) }"
+    model, samples = saved(tmp_path / "m.onnx", onnx_text.model(text)), tmp_path / "samples.npz"
+    values = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    np.savez(samples, x=values)
+    note = inferred(model, samples)[0].notes["batch"]
+    assert note.startswith("samples run in batches, although")
+    assert "give every array a second axis of length 1" in note
+    np.savez(samples, x=values[:, None])
+    assert inferred(model, samples)[0].notes["batch"].startswith("one sample a call")
+
+
 @pytest.mark.parametrize("noise", ["RandomNormalLike(x)", "Multinomial<sample_size = 64>(x)"])
 def test_model_that_draws_random_numbers_is_refused_by_name(tmp_path: Path, noise: str) -> None:
     kind = "float[n,4]" if "Normal" in noise else "int32[n,64]"
