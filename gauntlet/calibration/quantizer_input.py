@@ -81,10 +81,13 @@ def _definition(node: onnx.NodeProto, version: int) -> int | None:
 
 
 def keep_weights_as_initializers_alone(proto: onnx.ModelProto) -> None:
-    """Remove weights from the inputs and from the stored shapes, which differ where the quantizer transposes one."""
+    """Remove weights from the inputs, and from the stored shapes all that no node computes.
+
+    The shape of a weight differs where the quantizer transposes one, and it may add a tensor of a former one's name.
+    """
     drop_default_inputs(proto)
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    kept = [value for value in proto.graph.value_info if value.name not in stored]
+    computed = {name for node in proto.graph.node for name in node.output}
+    kept = [value for value in proto.graph.value_info if value.name in computed]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(kept)
     proto.ir_version = max(proto.ir_version, FREE_WEIGHTS_IR_VERSION)

@@ -8,7 +8,7 @@ import onnx
 import onnx_text
 import pytest
 from exported_models import with_weights_as_inputs
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from gauntlet.calibration.preparation import prepare_for_quantization
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes
@@ -111,6 +111,14 @@ def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None
     assert [value.name for value in proto.graph.input] == ["x"]
     assert not proto.graph.value_info
     onnx.checker.check_model(proto)
+
+
+def test_no_shape_is_left_of_a_tensor_that_is_gone_and_named_like_one_of_the_quantizers() -> None:
+    proto = onnx_text.model("m (float[n,8] x) => (float[n,8] y) { h = Relu(x) y = Neg(h) }")
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, ["n", 8]))
+    proto.graph.value_info.append(helper.make_tensor_value_info("x_scale", TensorProto.FLOAT, ["n", 8]))
+    mend_graph(proto)
+    assert [value.name for value in proto.graph.value_info] == ["h"]
 
 
 def test_no_shape_of_a_weight_is_left_by_the_converter() -> None:
