@@ -33,13 +33,16 @@ def _parts(proto: onnx.ModelProto) -> Counter[str]:
 
 
 def make_names_unique(proto: onnx.ModelProto) -> str:
-    """Give every node a name of its own, and rename values that hide another of the same name."""
+    """Give every node a name of its own, every graph one, and rename values that hide another of the same name."""
     from onnx_ir.passes.common import NameFixPass
 
+    nameless = [graph for graph in all_graphs(proto.graph) if not graph.name]
+    for graph in nameless:  # ONNX's checker refuses them, and no runtime does
+        graph.name = "graph"
     unnamed, repeated = unclear_node_names(proto)
     values = _value_names(proto)
     if not run_passes(proto, NameFixPass()):
-        return ""
+        return "named the graph" if nameless else ""
     renamed = sum((values - _value_names(proto)).values())
     counts = {"unnamed nodes": unnamed, "nodes of the same name": repeated, "values": renamed}
     return "renamed " + (", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "inner nodes")

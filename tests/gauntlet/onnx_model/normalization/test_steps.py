@@ -93,6 +93,16 @@ def test_names_become_unique_and_inputs_keep_theirs() -> None:
     assert [value.name for value in (*proto.graph.input, *proto.graph.output)] == ["x", "y", "v"]
 
 
+def test_graph_without_a_name_which_the_checker_refuses_gets_one() -> None:
+    proto = plain()
+    make_names_unique(proto)
+    proto.graph.name = ""
+    with pytest.raises(onnx.checker.ValidationError, match="'name' of 'graph'"):
+        onnx.checker.check_model(proto)
+    assert make_names_unique(proto) == "named the graph"
+    onnx.checker.check_model(proto)
+
+
 def test_sparse_weights_are_refused_rather_than_lost() -> None:
     proto = plain()
     values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")
