@@ -25,6 +25,7 @@ WEIGHT_PLACES = {"Conv": (1,), "MatMul": (1,), "Gemm": (1,), "LSTM": (1, 2), "At
 """Operators of dynamic quantization -> which inputs are weights."""
 MUST_BE_STORED = ("Conv", "Attention")
 """Operators for which the dynamic quantizer raises where a weight is computed."""
+QLinearOpsRegistry.pop("Where", None)  # its integer form stays in float, and reads tensors that are no longer there
 
 
 def without_ranges(graph: onnx.GraphProto, known: Collection[str]) -> dict[str, str]:

@@ -80,6 +80,15 @@ def test_outputs_stay_near_those_of_the_model(
     assert noise_db(out, proto, report) > 20
 
 
+def test_integer_operators_are_written_beside_a_choice_between_tensors(workspace: Callable[..., Workspace]) -> None:
+    text = """
+        m (float[n,64] x) => (float[n,8] y) <float[64,8] w, float zero = {0}, float low = {-2}>
+        { h = MatMul(x, w) s = ReduceSum(x) positive = Greater(s, zero) y = Where(positive, h, low) }
+    """
+    out, proto = workspace(), onnx_text.model(text)
+    assert noise_db(out, proto, applied(EXACT.replace(format="qoperator"), out, proto)) > 20
+
+
 def test_limits_that_are_attributes_count_as_those_that_are_inputs() -> None:
     old = "m (float[n,8] x) => (float[n,8] y) { [far] r = Clip<min = 0.5>(x) [near] y = Clip<max = 6.0>(r) }"
     assert [*without_own_range(onnx_text.model(old, opset=10).graph)] == ["far"]
