@@ -249,11 +249,15 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
         raise InvalidRequest(f"input '{name}': data has values that are no {datatype}")
     if datatype == "BYTES":
         return _string_array(name, array.ravel().tolist(), shape)
+    outside = InvalidRequest(f"input '{name}': a value is outside the range of {datatype}")
     try:
         with np.errstate(over="raise"):
-            return array.astype(dtype).reshape(shape)
+            array = array.astype(dtype)
     except (OverflowError, FloatingPointError) as error:
-        raise InvalidRequest(f"input '{name}': a value is outside the range of {datatype}") from error
+        raise outside from error
+    if np.isinf(array).any():  # JSON has no infinity, but numbers such as 1e400; binary tensors may have it
+        raise outside
+    return array.reshape(shape)
 
 
 def _string_array(name: str, strings: list[str], shape: tuple[int, ...]) -> Array:

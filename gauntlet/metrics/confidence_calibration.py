@@ -107,7 +107,11 @@ def class_probabilities(scores: Array, temperature: float = 1.0) -> Array:
 
 
 def are_probabilities(scores: Array) -> bool:
-    """Return whether no score is negative and every row sums to 1, but for rounding: that of eight bits adds up."""
+    """Return whether no score is negative and every row sums to 1, but for rounding: that of eight bits adds up.
+
+    Rows with NaN or infinite scores tell nothing of the others.
+    """
+    scores = scores[np.isfinite(scores.max(axis=1, initial=0))]
     rounding = min(scores.shape[1] / EIGHT_BITS, LARGEST_ROUNDING)
     return bool(scores.min(initial=0) >= 0 and (np.abs(scores.sum(axis=1) - 1) <= rounding).all())
 

@@ -154,7 +154,7 @@ def scores_per_class(output: Array) -> Array:
     """
     if not output.size or output.size != len(output) or output.dtype.kind != "f":
         return output
-    if not within_unit(output):
+    if not within_unit(output[~np.isnan(output)]):  # of others, NaN tells nothing
         return output
     values: Array = output.reshape(-1, 1)
     return np.concatenate([1 - values, values], axis=1).clip(0, 1)

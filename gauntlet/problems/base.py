@@ -291,4 +291,4 @@ def probabilities(scores: Array, *, logit: bool = False) -> Floats:
     `logit` is the signature's: the scores of a single call may be within 0 and 1 by chance.
     """
     values = scores.astype(np.float64)
-    return np.asarray(expit(values) if logit or not within_unit(values) else values.clip(0, 1))
+    return np.asarray(expit(values) if logit or not within_unit(values[~np.isnan(values)]) else values.clip(0, 1))

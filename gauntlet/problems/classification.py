@@ -1,5 +1,6 @@
 """One of several classes per sample."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,6 +19,7 @@ from gauntlet.problems.base import Problem, WeightedMetric, beliefs
 from gauntlet.problems.prediction import Prediction
 
 TOP, SHOWN = 5, 3
+NO_CLASS = "no class (scores are not finite)"
 
 
 class ClassConfidence(Frozen):
@@ -39,7 +41,8 @@ class ClassPrediction(Prediction):
     def lines(self) -> list[str]:
         """Return the first classes with their confidence, calibrated if it can be: `7 98.9 %`."""
         shares = [(each.label, each.confidence if each.calibrated is None else each.calibrated) for each in self.top]
-        return [label if share is None else f"{label}: {100 * share:.1f} %" for label, share in shares[:SHOWN]]
+        known = ((label, None if share is None or math.isnan(share) else share) for label, share in shares[:SHOWN])
+        return [label if share is None else f"{label}: {100 * share:.1f} %" for label, share in known]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class Classification(Problem):
         scores = scores.reshape(len(scores), -1)
         calibrated = None if self.temperature is None else class_probabilities(scores, self.temperature)
         for number, row in enumerate(class_probabilities(scores)):
+            if not np.isfinite(row).all():  # none is the highest
+                yield ClassPrediction(top=(ClassConfidence(label=NO_CLASS, index=-1, confidence=math.nan),))
+                continue
             best = np.argsort(-row, kind="stable")[:TOP].tolist()
             if self.signature.threshold is not None:
                 best = [1, 0] if row[1] >= self.signature.threshold else [0, 1]

@@ -140,7 +140,7 @@ def test_values_that_numpy_would_change_and_too_many_are_refused() -> None:
         from_bytes("x", "BYTES", (300_000,), memoryview(bytes(4 * 300_000)))
     with pytest.raises(InvalidRequest, match="ends with the character NUL"):
         from_json("x", "BYTES", (2,), ["a", "a\0"])
-    for datatype, value in (("FP32", 1e39), ("FP16", 7e4), ("UINT8", 256)):
+    for datatype, value in (("FP32", 1e39), ("FP16", 7e4), ("UINT8", 256), ("FP64", float("1e400"))):
         with pytest.raises(InvalidRequest, match=f"a value is outside the range of {datatype}"):
             from_json("x", datatype, (2,), [1, value])
     call, values = InferCall(None, {}, {"y": False}, None), np.zeros((1 << 24) + 1, np.uint8)

@@ -40,7 +40,7 @@ export function showError(text) {
 
 // The best class, and a bar for each one with a confidence.
 export function bars(top) {
-  const rows = top.filter((entry) => entry.confidence !== null).map((entry) => {
+  const rows = top.filter((entry) => Number.isFinite(entry.confidence)).map((entry) => {
     const row = element("div", "row");
     const track = element("div", "track");
     const share = entry.calibrated ?? entry.confidence;

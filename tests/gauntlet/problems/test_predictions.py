@@ -8,6 +8,7 @@ import pytest
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.problems import problem_of
 from gauntlet.problems.arrays import Arrays, ArraysPrediction
+from gauntlet.problems.base import probabilities
 from gauntlet.problems.classification import Classification, ClassPrediction
 
 
@@ -47,6 +48,23 @@ def test_probabilities_stay_as_they_are() -> None:
 
 def test_huge_scores_do_not_overflow() -> None:
     assert only(classifier("a", "b"), [1e4, -1e4]).text() == "a: 100.0 %, b: 0.0 %"
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_scores_that_are_not_finite_name_no_class_and_leave_those_of_others(wrong: float) -> None:
+    rows = np.array([[wrong, 0.5], [0.25, 0.75]], np.float32)
+    first, second = classifier("a", "b").decode({"y": rows})
+    assert (first.top[0].index, first.text()) == (-1, "no class (scores are not finite)")
+    assert second.text() == "b: 75.0 %, a: 25.0 %"
+
+
+def test_probability_that_is_nan_leaves_those_of_others() -> None:
+    column = np.array([[0.75], [np.nan]], np.float32)
+    assert [one.text().partition(",")[0] for one in classifier("a", "b").decode({"y": column})] == [
+        "b: 75.0 %",
+        "no class (scores are not finite)",
+    ]
+    np.testing.assert_array_equal(probabilities(column, logit=False), column)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1)])

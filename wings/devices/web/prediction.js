@@ -28,6 +28,7 @@ function classes(values, signature, temperature, label) {
   const sum = scores.reduce((total, value) => total + value, 0);
   const areShares = scores.every((value) => value >= 0) && Math.abs(sum - 1) <= Math.min(scores.length / 500, 0.5);
   const shares = areShares ? scores : softmax(scores);
+  if (shares.some(Number.isNaN)) return [{ label: "no class (scores are not finite)", confidence: null }];
   const logits = areShares ? scores.map((value) => Math.log(Math.max(value, 1e-12))) : scores;
   const shown = temperature === null ? shares : softmax(logits.map((value) => value / temperature));
   const best = signature.threshold === null

@@ -33,8 +33,6 @@ from gauntlet.problems.classification import Classification
 MIN_SAMPLE_SQNR_DB = 20.0
 """Outputs without a meaning agree for a request where the noise of no slice has over 1 % of the energy it varies by."""
 
-NO_CLASS = "no class (NaN)"
-
 
 class Quality(NamedTuple):
     """What was compared of champion and challenger."""
@@ -107,18 +105,11 @@ def agreeing_outputs(before: NamedArrays, after: NamedArrays) -> npt.NDArray[np.
 
 
 def _class_names(signature: Signature, outputs: NamedArrays) -> list[str] | None:
-    """Return the name of the class predicted for each request, or None for a model that predicts no classes.
-
-    Scores that are NaN predict `NO_CLASS`, although the first of them counts as the highest.
-    """
+    """Return the name of the class predicted for each request, or None for a model that predicts no classes."""
     problem = problem_of(signature)
     if not isinstance(problem, Classification):
         return None
-    scores, names = outputs[problem.primary_output], [each.top[0].label for each in problem.decode(outputs)]
-    if scores.dtype.kind != "f":
-        return names
-    are_nan = np.asarray(np.isnan(scores.reshape(len(scores), -1)).any(axis=1))
-    return [NO_CLASS if is_nan else name for name, is_nan in zip(names, are_nan, strict=True)]
+    return [each.top[0].label for each in problem.decode(outputs)]
 
 
 def _lost_ranking(
