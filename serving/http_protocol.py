@@ -53,7 +53,8 @@ class JoiningProtocol(HttpToolsProtocol):
 
     It also waits for the head of a request as long as it takes, and of any size, and for a client that does not read;
     this ends such connections. And it loses the body of a request that offers to change to another protocol, as Java's
-    HttpClient does at first (`h2c`); this leaves out the offer, as a server may (RFC 9110, section 7.8).
+    HttpClient does at first (`h2c`); this leaves out the offer, as a server may (RFC 9110, section 7.8). Where that is
+    not possible, the connection ends with the response: the body would be read as the next request.
     """
 
     _unparsed_bytes = 0
@@ -113,6 +114,9 @@ class JoiningProtocol(HttpToolsProtocol):
         """End a request; the headers of the next one count anew."""
         self._unparsed_bytes = 0
         super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        self.cycle.keep_alive = False
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)

@@ -6,6 +6,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
 from typing import Literal, Protocol, get_args
@@ -30,7 +31,7 @@ INPUT = "input:"
 """The beginning of the name of an array for an input that is called as the truth is."""
 MAX_NAMED = 5
 """Files named in a message."""
-ZIP_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+ZIP_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, LZMAError, struct.error)
 """What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
 NPZ_ERRORS = (*ZIP_ERRORS, KeyError, TypeError, AttributeError, ArithmeticError, SyntaxError, TokenError, MemoryError)
 """What reading a damaged `.npz` file may raise; NumPy parses an array's header as Python."""

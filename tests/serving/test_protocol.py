@@ -154,8 +154,11 @@ def test_offer_of_another_protocol_is_ignored_or_the_client_is_told_what_to_chan
         assert connection.recv(9000).startswith(b"HTTP/1.1 200 ")
         connection.sendall(head)
         time.sleep(0.5)  # so that the rest is not in the same part
-        connection.sendall(b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        assert b"Fix: ask in HTTP/1.1 alone" in connection.recv(9000)
+        connection.sendall(b"content-length: 99\r\n\r\n")
+        response = connection.recv(9000)
+        assert b"Fix: ask in HTTP/1.1 alone" in response
+        assert b"connection: close" in response  # its body is no request
+        assert connection.recv(9000) == b""
 
 
 def test_only_asked_outputs_come_each_in_its_own_form(server: ServerProcess) -> None:

@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,16 @@ def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
         file.writestr("manifest.json", bytes(50_000_000))
     monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked"))
     assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
+
+
+def test_archive_of_damaged_lzma_is_one_line(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "lzma.zip", "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("manifest.json", random.Random(0).randbytes(1000))
+        place = 30 + len("manifest.json") + 4  # of the properties, behind the entry's head and their length
+    content = bytearray((tmp_path / "lzma.zip").read_bytes())
+    content[place : place + 5] = b"\xff" * 5
+    (tmp_path / "lzma.zip").write_bytes(content)
+    assert "damaged, or not a .zip file" in problems_of(tmp_path / "lzma.zip")
 
 
 OPENED = """
