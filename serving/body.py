@@ -107,8 +107,8 @@ async def _read(request: Request, limits: Limits, count: Callable[[int], None]) 
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[bytes]:
-    """Return the files of a multipart body, or the body itself, which is then one file."""
+def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[bytes]:
+    """Return the files of a multipart body, or the body itself, which is then one file; in a thread without a loop."""
     kind, options = parse_options_header(request.headers.get("content-type"))
     if kind.lower() != MULTIPART.encode():
         return [body]
@@ -124,13 +124,13 @@ async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[
     )
     parser.spool_max_size = limits.max_body_bytes + 1  # nothing goes to the disk
     try:
-        form = await parser.parse()
+        form = asyncio.run(parser.parse())
     except (MultiPartException, KeyError, ValueError) as error:
         raise InvalidRequest(f"the multipart body cannot be read: {error}") from error
     files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
     if not files:
         raise InvalidRequest("the multipart body has no file; send each image as a part with a filename")
-    return [await file.read() for file in files]
+    return [file.file.read() for file in files]
 
 
 def _too_large(limits: Limits) -> TooLarge:

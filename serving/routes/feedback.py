@@ -1,7 +1,8 @@
 """Labels that become known after their requests, joined by the request id."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import chain
 
 from fastapi import APIRouter, Request
 
@@ -36,11 +37,11 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
         raise InvalidRequest(f"labels are joined for classification; model '{name}' is for {model.signature.task}")
     message = await received_message(request, repository.limits, FeedbackRequest)
     client = request.scope[NOTES].get("client", "")
-    entries = [
-        (logged_id(client, e.request_id), known_classes(e.labels, model.signature, one.signature))
-        for e in message.feedback
-        for one in [repository.model(name, request_id=e.request_id)]  # a canary may have other classes
-    ]
+    versions = [repository.model(name, request_id=entry.request_id) for entry in message.feedback]
+    for one in set(versions):  # a canary may have other classes
+        its_own = (e.labels for e, version in zip(message.feedback, versions, strict=True) if version is one)
+        require_known(chain.from_iterable(its_own), model.signature, one.signature)
+    entries = [(logged_id(client, e.request_id), tuple(e.labels)) for e in message.feedback]
     sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]
     for number, (request_id, labels) in enumerate(sampled):
         if not request_log.add_feedback(request_id, labels):
@@ -49,10 +50,10 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
     return FeedbackResponse(accepted=len(sampled), not_sampled=len(entries) - len(sampled))
 
 
-def known_classes(labels: Sequence[int | str], *versions: Signature) -> tuple[int | str, ...]:
-    """Return the labels, which one of the versions has; `InvalidRequest` for one of none, and for one of several."""
+def require_known(labels: Iterable[int | str], *versions: Signature) -> None:
+    """Raise `InvalidRequest` for a label that none of the versions has, or several of one version's classes."""
     counts, classes = [Counter(version.labels) for version in versions], max(len(v.labels) for v in versions)
-    for label in labels:
+    for label in dict.fromkeys(labels):
         known = max(count[label] for count in counts) if isinstance(label, str) else 0 <= label < (classes or label + 1)
         if known > 1:
             raise InvalidRequest(f"label {str(label)[:80]!r} is the name of {known} classes. Fix: send the index")
@@ -60,4 +61,3 @@ def known_classes(labels: Sequence[int | str], *versions: Signature) -> tuple[in
             names = list(dict.fromkeys(name for version in versions for name in version.labels))
             allowed = f"names are {', '.join(names[:20])}; indices 0 to {classes - 1}" if names else "indices from 0"
             raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {allowed}")
-    return tuple(labels)

@@ -92,13 +92,13 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
     repository = repository_of(request)
     async with repository.use(name, version, request.scope[NOTES]["request_id"]) as model, AsyncExitStack() as held:
         with _observed_failures(request, model, perf_counter()):
-            files = await _images(request, model, held)
+            body = await _images(request, model, held)
         arrived = perf_counter()
         with _observed_failures(request, model, arrived):
             loop = asyncio.get_running_loop()
-            decoded = loop.run_in_executor(decoding, _image_calls, model, files, repository.limits, arrived)
+            decoded = loop.run_in_executor(decoding, _image_calls, model, request, body, repository.limits, arrived)
             calls, padding, sizes = await decoded
-            size = len(files) if model.max_batch else model.fixed_batch
+            size = len(sizes) if model.max_batch else model.fixed_batch
             parts = [
                 await _computed(model, inputs, size - padding * (inputs is calls[-1]), request, arrived, None)
                 for inputs in calls
@@ -107,7 +107,7 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
             inputs, outputs = _joined(calls, padding), _joined(parts, padding)
             embedding = outputs.pop(EMBEDDING, None)
             predictions = await loop.run_in_executor(decoding, _predictions, model, outputs, sizes)
-        _succeeded(request, model, arrived, len(files), inputs, outputs, embedding)
+        _succeeded(request, model, arrived, len(sizes), inputs, outputs, embedding)
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
         return Response(to_json(head)[:-1] + b',"predictions":[' + predictions + b"]}", headers=JSON)
@@ -181,25 +181,21 @@ async def _computed(
     return await model.batcher.result(model.batcher.submit(inputs, rows, deadline, arrived), request.receive)
 
 
-async def _images(request: Request, model: ServedModel, held: AsyncExitStack) -> list[bytes]:
-    """Return the image files of a request; refuse it before its body is read where that is possible."""
+async def _images(request: Request, model: ServedModel, held: AsyncExitStack) -> bytes:
+    """Return the body of a request with images; refuse it before its body is read where that is possible."""
     if not model.takes_images:
         raise InvalidRequest(f"model '{model.name}' takes tensors, not images; use /v2/models/{model.name}/infer")
-    limits = repository_of(request).limits
-    files = await uploaded_files(request, await _received(request, model, held), limits)
-    if len(files) > limits.max_rows:
-        raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")
-    return files
+    return await _received(request, model, held)
 
 
 def _image_calls(
-    model: ServedModel, files: list[bytes], limits: Limits, arrived: float
+    model: ServedModel, request: Request, body: bytes, limits: Limits, arrived: float
 ) -> tuple[list[NamedArrays], int, list[tuple[int, int]]]:
-    """Return the inputs of the calls for image files, the padding of the last one, and the images' sizes.
+    """Return the inputs of the calls for the images of a body, the padding of the last one, and the images' sizes.
 
     Runs in a thread, because it takes long.
     """
-    how = model.signature.preprocessing
+    files, how = uploaded_files(request, body, limits), model.signature.preprocessing
     channels, deadline = len(how.mean) if how else 3, arrived + limits.deadline_ms / 1000
     images = decoders.decode(files, channels, limits.max_image_pixels, deadline)
     try:

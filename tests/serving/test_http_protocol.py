@@ -105,5 +105,5 @@ def test_charset_of_a_form_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         b'--x\r\ncontent-disposition: form-data; name="a"%s\r\n\r\nb-c\r\n' % more for more in (b"", b'; filename="f"')
     )
     kind = {"type": "http", "headers": [(b"content-type", b"Multipart/Form-Data; charset=punycode; boundary=x")]}
-    files = asyncio.run(uploaded_files(Request(kind), b"".join(parts) + b"--x--\r\n", Limits()))
+    files = uploaded_files(Request(kind), b"".join(parts) + b"--x--\r\n", Limits())
     assert (files, charsets) == ([b"b-c"], {"utf-8"})

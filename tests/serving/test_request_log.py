@@ -1,12 +1,15 @@
 """What the request log keeps, and that neither a kill, nor a slow or full disk, harms it or a request."""
 
+import asyncio
 import signal
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,11 +24,14 @@ from gauntlet.core.signature import Signature
 from gauntlet.request_log.input_statistics import input_statistics
 from gauntlet.request_log.log_format import is_in_share, log_files
 from serving.errors import InvalidRequest
+from serving.gate import NOTES
 from serving.observations import Metrics
+from serving.protocol import Feedback, FeedbackRequest
 from serving.request_log import writer
 from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
-from serving.routes.feedback import known_classes
+from serving.routes import feedback
+from serving.routes.feedback import require_known
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 pytestmark = pytest.mark.slow
@@ -115,9 +121,27 @@ def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str)
 
 def test_classes_of_one_name_are_told_apart_by_their_indices(signature: Signature) -> None:
     cranes = signature.replace(labels=("crane", "dog", "crane"))
-    assert known_classes([0, "dog", 2], cranes) == (0, "dog", 2)
+    require_known([0, "dog", 2], cranes)
     with pytest.raises(InvalidRequest, match="'crane' is the name of 2 classes"):
-        known_classes(["crane"], cranes)
+        require_known(["crane"], cranes)
+
+
+def test_classes_are_counted_once_for_many_labels(signature: Signature, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has 4096 entries, a model 20,000 classes, and the event loop reads both."""
+    entries = [Feedback(request_id=str(number), labels=["dark"]) for number in range(50)]
+    model, counts = type("Model", (), {"signature": signature})(), list[tuple[str, ...]]()
+
+    async def received(*_: object) -> FeedbackRequest:
+        return FeedbackRequest(feedback=entries)
+
+    monkeypatch.setattr(feedback, "received_message", received)
+    monkeypatch.setattr(feedback, "Counter", lambda labels: counts.append(labels) or Counter(labels))
+    repository = SimpleNamespace(limits=None, model=lambda *_, **__: model)
+    log = SimpleNamespace(samples=lambda _: True, add_feedback=lambda *_: True)
+    state = SimpleNamespace(repository=repository, request_log=log)
+    request = SimpleNamespace(app=SimpleNamespace(state=state), scope={NOTES: {}})
+    answer = asyncio.run(feedback.feedback("m", request))  # type: ignore[arg-type]
+    assert (answer.accepted, len(counts)) == (50, 2)
 
 
 def test_feedback_is_small(server: ServerProcess) -> None:
