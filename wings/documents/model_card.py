@@ -176,4 +176,4 @@ def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
 
 
 def _code(text: object) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+    return " ".join(str(text).split()).replace("|", "\\|").replace("`", "'")

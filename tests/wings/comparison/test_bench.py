@@ -224,6 +224,11 @@ def test_comparison_lists_what_differs_and_nothing_else(two: tuple[RunReport, Ru
     assert (same.gates, same.settings, same.environment) == ((), (), ())
 
 
+def test_comparison_leaves_out_what_a_run_that_stopped_has_not_reached(two: tuple[RunReport, RunReport]) -> None:
+    stopped = two[1].replace(verdict="failed", stopped_at="quantize", winner=None, stages=())
+    assert compare_runs(two[0], stopped).gates == ()
+
+
 def test_comparison_warns_that_other_machines_have_other_latencies(two: tuple[RunReport, RunReport]) -> None:
     text = io.StringIO()
     compare_command._print(Console(file=text, width=80), compare_runs(*two))

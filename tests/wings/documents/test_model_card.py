@@ -165,17 +165,20 @@ def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:
     assert 'outputs = predictor.run({"input": samples})' in body
     assert "None" not in body
     assert "\n\n\n" not in body
+    assert "preprocessing" not in body
+    assert "`model.onnx` alone runs in any ONNX Runtime.\n" in body
 
 
 def test_card_shows_names_as_they_are_and_every_input_in_its_example() -> None:
-    hostile = TensorSpec(name='b "2"', dtype="str", shape=("batch",))
+    hostile = TensorSpec(name='b "2" `<b>', dtype="str", shape=("batch",))
     signature = Signature(
         task="arrays", inputs=(IMAGE, hostile), outputs=(SCORES,), labels=("<script>x</script>", "*a*", "a_b")
     )
     _, body = parts(model_card(contract(signature=signature), report()))
     assert "| labels | &lt;script&gt;x&lt;/script&gt;, \\*a\\*, a_b |" in body
     [example] = [line for line in body.splitlines() if line.startswith("outputs = ")]
-    assert example == 'outputs = predictor.run({"input": ..., "b \\"2\\"": ...})'
+    assert example == 'outputs = predictor.run({"input": ..., "b \\"2\\" `\\u003cb\\u003e": ...})'
+    assert '| input `b "2" \'<b>` | str, batch |' in body
 
 
 @pytest.mark.parametrize("key", ["intended_use", "license"])

@@ -39,7 +39,9 @@ class RunComparison(Frozen):
 
     first: RunSummary
     second: RunSummary
-    gates: tuple[Difference, ...] = Field(description="checks that passed in one run alone, with their values")
+    gates: tuple[Difference, ...] = Field(
+        description="checks that passed in one run alone, with their values, of stages that neither run stopped before"
+    )
     settings: tuple[Difference, ...] = Field(description="keys of the configuration")
     environment: tuple[Difference, ...] = Field(description="machine and packages")
 
@@ -74,18 +76,20 @@ def _summary(report: RunReport) -> RunSummary:
 
 def _gate_differences(first: RunReport, second: RunReport) -> Iterator[Difference]:
     """Yield the checks with another outcome, first those that did not pass; a missing one is an outcome, too."""
-    old, new = _checks(first), _checks(second)
+    old, new = _checks(first, second), _checks(second, first)
     pairs = {name: (old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))}
     for name, pair in sorted(pairs.items(), key=lambda item: all(c is None or c.passed for c in item[1])):
         if _outcome(pair[0]) != _outcome(pair[1]):
             yield Difference(name=name, first=_outcome_text(pair[0]), second=_outcome_text(pair[1]))
 
 
-def _checks(report: RunReport) -> dict[str, Check]:
+def _checks(report: RunReport, other: RunReport) -> dict[str, Check]:
+    """Return the checks by name, without those of stages that the other run stopped before."""
     return {
-        f"{stage.candidate}: {check.name}" if stage.candidate else check.name: check
-        for stage in report.stages
-        for check in stage.checks
+        f"{entry.candidate}: {check.name}" if entry.candidate else check.name: check
+        for entry in report.stages
+        if not other.stopped_at or other.stage(entry.stage, entry.candidate)
+        for check in entry.checks
     }
 
 
