@@ -6,20 +6,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from flows.cli.report_tables import NAME_WIDTH, folded, latency_table, plain_table, print_sections
+from flows.cli.shared import plain
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport
 from gauntlet.core.workspace import LOGS, handled, steps_log
 from gauntlet.reporting import timeline
 from gauntlet.reporting.latency_table import again
-from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size
+from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, printable, size
 
 MIN_WIDTH = 12
 """Names are folded to no less than NAME_WIDTH while a column can be left out, and never to less than this."""
@@ -52,7 +52,7 @@ class Lines(logging.Handler):
                 self._remove(unlabeled)
         if record.name != steps_log.name:
             message, step = record.getMessage(), total is not None
-            text = Text(message.strip(), style=STYLES.get(record.levelno, "dim" if step else ""))
+            text = Text(printable(message.strip()), style=STYLES.get(record.levelno, "dim" if step else ""))
             left = 2 if step or message.startswith(" ") else 0
             self.console.print(Padding(text, (0, 0, 0, left), expand=False), highlight=False)
 
@@ -91,23 +91,23 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         if grouped := reasons(report, status):
             console.print(title)
         for reason, names in grouped.items():
-            line = Text(", ".join(names), style="bold").append(f": {reason}", style="not bold dim")
+            line = Text(", ".join(names), style="bold").append(f": {printable(reason)}", style="not bold dim")
             console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
     for check in unmet(report):
         note = f" (overridden: {check.override})" if check.override else ""
         check = check if check.detail != report.reason else check.replace(detail="")  # which the winner's line tells
         style = "bold red" if check.blocks else "yellow"
-        console.print(Text(f"{check.severity}: {check}{note}", style=style), highlight=False)
+        console.print(Text(printable(f"{check.severity}: {check}{note}"), style=style), highlight=False)
     place = report.stopped_at or "the start"
     if report.verdict == "passed":
-        console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
+        console.print(f"[bold green]Winner: {plain(report.winner or '')}[/], {plain(report.reason)}", highlight=False)
         if words := timeline.differences(report):
-            console.print(f"Beside the original: {escape(words)}", highlight=False)
+            console.print(f"Beside the original: {plain(words)}", highlight=False)
     elif report.verdict == "cancelled":
-        console.print(f"[bold yellow]Cancelled at {escape(place)}[/]; the same command continues it", highlight=False)
+        console.print(f"[bold yellow]Cancelled at {plain(place)}[/]; the same command continues it", highlight=False)
     else:
-        reason = escape(report.reason.removeprefix(f"{place}: "))
-        console.print(f"[bold red]Failed at {escape(place)}:[/] {reason}", highlight=False)
+        reason = plain(report.reason.removeprefix(f"{place}: "))
+        console.print(f"[bold red]Failed at {plain(place)}:[/] {reason}", highlight=False)
     store, page = home.store.root, home.runs / report.run_id / "report.html"
     model, bundle = timeline.model_file(report, store), timeline.bundle_file(report, store)
     for title, path in (("Model", model), ("Bundle", bundle), ("Report", page)):
@@ -120,7 +120,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
 
 
 def _title(report: RunReport) -> str:
-    return escape(f"{report.name}, run {report.run_id}")
+    return plain(f"{report.name}, run {report.run_id}")
 
 
 def _latencies(report: RunReport) -> list[tuple[tuple[str], BenchmarkRow]]:
@@ -167,7 +167,7 @@ def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, na
         accuracy = [percent(candidate.accuracy)] * scored
         numbers = (*accuracy, size(candidate.size_bytes), number(candidate.sqnr_db, 3))
         words = (folded(candidate.name, name_width), _verdict(candidate, report.winner, several=several))
-        cells = map(escape, (*words, *numbers[: len(quality)], *_speeds(candidate, batches, times=times)))
+        cells = map(plain, (*words, *numbers[: len(quality)], *_speeds(candidate, batches, times=times)))
         table.add_row(*cells, style=style)
     return table
 

@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = error if isinstance(error, PipelineError) else missing_package(error)
         if reason is None:
             raise
-        print(f"gauntlet: {reason}", file=sys.stderr)  # noqa: T201
+        from gauntlet.reporting.text_format import printable  # no command without an error waits for pydantic
+
+        print(printable(f"gauntlet: {reason}"), file=sys.stderr)  # noqa: T201
         return reason.exit_code
     except (KeyboardInterrupt, Ended) as signal:
         print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201

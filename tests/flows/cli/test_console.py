@@ -4,17 +4,20 @@ import io
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from reported_runs import entry, passed, raced, run  # noqa: F401
 from rich.console import Console
 from rich.progress import Progress
 
+from flows.cli import main as main_module
 from flows.cli.console import Lines, candidates_table, print_report, reasons
 from flows.cli.report_tables import latency_table
 from flows.record.home import Home
 from flows.record.prefect_artifacts import _row
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport
 
@@ -151,6 +154,30 @@ def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
         "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",
         "Report: /home/runs/r/report.html",
     ]
+
+
+def test_names_that_a_model_brings_send_the_terminal_no_commands(
+    report: RunReport, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "\x1b]0;title\x07"
+    empty = Check.of("data.empty_classes", 1, "==", 0, name, severity="warning")
+    rejected = candidate("a", reason=name)
+    failed = run(stopped_at="structure", reason=name, stages=(entry("data", empty),), candidates=(rejected,))
+    won = report.replace(reason=name)
+    file = io.StringIO()
+    console = Console(file=file, width=80)
+    Lines(console, Progress(console=console)).emit(logging.makeLogRecord({"msg": name, "levelno": logging.INFO}))
+    monkeypatch.setattr(main_module, "parser", lambda: parser_that_raises(StageError(name)))
+    assert main_module.main(["run"]) == StageError.exit_code
+    for text in (file.getvalue(), *printed(failed, 80), *printed(won, 80), capsys.readouterr().err):
+        assert "\x1b" not in text
+
+
+def parser_that_raises(error: Exception) -> SimpleNamespace:
+    def parse(_: object) -> None:
+        raise error
+
+    return SimpleNamespace(parse_args=parse)
 
 
 def test_reason_that_a_check_and_the_winner_share_is_told_once(report: RunReport) -> None:
