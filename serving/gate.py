@@ -22,6 +22,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # servers do not agree on other characters in a header
 OPEN = frozenset({"/", "/page.js", "/drawing.js", "/page.css", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no token: the page asks for it, and a prober has none."""
+UNFRAMED = b"x-frame-options", b"DENY"
+"""Header: no page of another origin leads clicks to the pages of this server."""
 NOTES = "gauntlet"
 """Key of the scope under which the routes leave what the log says of a request."""
 
@@ -48,7 +50,7 @@ class Gate:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-                message["headers"].append((b"x-request-id", request_id.encode()))
+                message["headers"] += [(b"x-request-id", request_id.encode()), UNFRAMED]
             await send(message)
 
         try:

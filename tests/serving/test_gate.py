@@ -127,6 +127,7 @@ def test_page_of_another_origin_can_change_nothing(server: ServerProcess) -> Non
     path = "/v2/repository/models/brightness/unload"
     assert server.post(path, "{}", origin="https://attacker.example").status == 403
     assert server.get("/v2/models/brightness/ready").status == 200
+    assert {server.get(path).headers["x-frame-options"] for path in ("/", "/docs")} == {"DENY"}  # nor get a click
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fetc", "%2fetc%2fpasswd", "b", "."])

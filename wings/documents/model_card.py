@@ -20,7 +20,7 @@ from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.reporting import timeline
 from gauntlet.reporting.markdown_report import escape
-from gauntlet.reporting.text_format import milliseconds, percent, size
+from gauntlet.reporting.text_format import milliseconds, percent, printable, size
 
 MAX_CLASSES = 10
 """In the table of classes: those with the least recall."""
@@ -123,7 +123,8 @@ def _calibration(scores: dict[str, Any]) -> str:
 def _classes(report: RunReport) -> list[Row]:
     """Return the scores of the classes with the least recall: this file's, or the network's where it is the same."""
     classes = _facts(report, "accuracy", report.winner).get("classes") or _facts(report, "evaluate").get("classes")
-    worst = sorted(classes or [], key=lambda score: float(score["recall"]))[:MAX_CLASSES]
+    sampled = [score for score in classes or [] if score["images"]]
+    worst = sorted(sampled, key=lambda score: float(score["recall"]))[:MAX_CLASSES]
     names = ("precision", "recall", "f1")
     return [(score["label"], *(f"{float(score[name]):.3f}" for name in names), str(score["images"])) for score in worst]
 
@@ -176,4 +177,4 @@ def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
 
 
 def _code(text: object) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|").replace("`", "'")
+    return " ".join(printable(str(text)).split()).replace("|", "\\|").replace("`", "'")

@@ -36,7 +36,8 @@ SECTIONS = (
 
 
 def classes(*recalls: float) -> list[dict[str, Any]]:
-    return [{"label": f"c|{i}", "precision": 0.9, "recall": r, "f1": 0.9, "images": 50} for i, r in enumerate(recalls)]
+    known = {"precision": 0.9, "f1": 0.9}
+    return [known | {"label": f"c|{i}", "recall": r, "images": 50 if r else 0} for i, r in enumerate(recalls)]
 
 
 FACTS: dict[str, JsonObject] = {
@@ -63,7 +64,7 @@ FACTS: dict[str, JsonObject] = {
         },
     },
 }
-LOST = {"change": {"drop": 0.005, "low": -0.004, "high": 0.014}, "classes": classes(0.8, 0.98)}
+LOST = {"change": {"drop": 0.005, "low": -0.004, "high": 0.014}, "classes": classes(0.8, 0.98, 0.0)}  # none of the last
 LOST |= {"temperature": 1.8, "calibration": {"ece": 0.025, "log_loss": 0.16, "brier_score": 0.1, "bins": []}}
 
 
@@ -170,15 +171,15 @@ def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:
 
 
 def test_card_shows_names_as_they_are_and_every_input_in_its_example() -> None:
-    hostile = TensorSpec(name='b "2" `<b>', dtype="str", shape=("batch",))
+    hostile = TensorSpec(name='b "2" `<b>\x1b', dtype="str", shape=("batch",))
     signature = Signature(
         task="arrays", inputs=(IMAGE, hostile), outputs=(SCORES,), labels=("<script>x</script>", "*a*", "a_b")
     )
     _, body = parts(model_card(contract(signature=signature), report()))
     assert "| labels | &lt;script&gt;x&lt;/script&gt;, \\*a\\*, a_b |" in body
     [example] = [line for line in body.splitlines() if line.startswith("outputs = ")]
-    assert example == 'outputs = predictor.run({"input": ..., "b \\"2\\" `\\u003cb\\u003e": ...})'
-    assert '| input `b "2" \'<b>` | str, batch |' in body
+    assert example == 'outputs = predictor.run({"input": ..., "b \\"2\\" `\\u003cb\\u003e\\u001b": ...})'
+    assert '| input `b "2" \'<b>\ufffd` | str, batch |' in body
 
 
 @pytest.mark.parametrize("key", ["intended_use", "license"])
