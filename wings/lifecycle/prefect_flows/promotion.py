@@ -92,7 +92,8 @@ def _answered(asked: registry.Promotion) -> registry.Promotion:
 
 def show_decision(key: str, text: str, checks: Iterable[Check] = ()) -> None:
     """Show what was decided, in Markdown, and the checks that have a value."""
-    rows = [f"| {c.name} | {c.value:.4g} | {c.op} {c.limit:.4g} | {escape(c.detail)} |" for c in checks if c.value]
+    known = [(c, c.value) for c in checks if c.value is not None]
+    rows = [f"| {c.name} | {value:.4g} | {c.op} {c.limit:.4g} | {escape(c.detail)} |" for c, value in known]
     table = ["| check | value | limit | |", "|---|---|---|---|", *rows] if rows else []
     markdown = "\n".join([text, "", *table])
     show_on_page(lambda: create_markdown_artifact(key=key, markdown=markdown, description="What was decided, and why"))

@@ -17,6 +17,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Check
 from wings.lifecycle.library.promotion.ledger import Ledger
+from wings.lifecycle.prefect_flows import promotion
 from wings.lifecycle.prefect_flows.promotion import promote
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,15 @@ def test_flow_promotes_and_shows_its_decision(bundle: Bundle, tmp_path: Path) ->
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
     assert any(text.startswith("Refused.") and "overridden_gates" in text for text in texts)
     assert any("Version 1 of digits is now the champion" in text for text in texts)
+
+
+def test_decision_shows_every_check_that_has_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = list[str]()
+    monkeypatch.setattr(promotion, "show_on_page", lambda create: create())
+    monkeypatch.setattr(promotion, "create_markdown_artifact", lambda markdown, **_: texts.append(markdown))
+    none_lost, unknown = Check.of("promote.max_loss", 0.0, "<=", 0.01), Check.of("promote.gain", None, ">", 0.0)
+    promotion.show_decision("promotion", "Done.", [none_lost, unknown])
+    assert texts[0].splitlines()[4:] == ["| promote.max_loss | 0 | <= 0.01 |  |"]
 
 
 @pytest.mark.parametrize("approved", [True, False])
