@@ -8,6 +8,8 @@ from gauntlet.core.arrays import Floats
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 HOUR_S = 3600
+SAMPLES_BEFORE = 101
+"""Of each sample, itself included."""
 
 
 def judged_labels(history: MonitorHistory, window_h: float, now: float) -> MonitorHistory:
@@ -42,5 +44,14 @@ def _with_labels(history: MonitorHistory, chosen: np.ndarray) -> MonitorHistory:
 
 
 def asked_at(history: MonitorHistory) -> Floats:
-    """Return the times of the samples, none after a later one's: a clock that was ahead for a while is set right."""
-    return np.asarray(np.minimum.accumulate(history.times[::-1])[::-1])
+    """Return the times of the samples, none after a later one's: a clock that was ahead, or behind, is set right.
+
+    A time that most of the `SAMPLES_BEFORE` exceed is of a clock that was behind, and counts as that of the next one.
+    """
+    from scipy.ndimage import median_filter
+
+    times = history.times
+    usual = median_filter(times, SAMPLES_BEFORE, mode="constant", cval=-np.inf, origin=SAMPLES_BEFORE // 2)
+    if (times < usual).any():
+        times = np.where(times < usual, times[times >= usual].max(), times)
+    return np.asarray(np.minimum.accumulate(times[::-1])[::-1])

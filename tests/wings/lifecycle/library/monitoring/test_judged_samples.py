@@ -97,6 +97,15 @@ def test_request_with_a_time_in_the_past_makes_no_earlier_label_too_late() -> No
     assert (len(found.labeled), found.late) == (100, 0)
 
 
+def test_request_with_a_time_in_the_past_lets_no_label_before_it_be_judged_sooner() -> None:
+    """Labels of wrong predictions came already; a server that has just started had the time of 1970."""
+    losses = np.arange(200) % 10 == 0
+    one = labeled(history(10_000 + np.arange(200.0) / 10), losses, np.where(losses, 0.1, 40), 10_020)
+    behind = replace(one, times=np.where(np.isin(np.arange(200), [151, 152, 199]), 0, one.times))
+    found = [judged_labels(each, 48, HOUR_S * 10_020) for each in (one, behind)]
+    assert [(len(each.labeled), each.waiting) for each in found] == [(1, 19), (1, 19)]
+
+
 @pytest.mark.parametrize(("samples", "error", "increase"), [(50, 0.2, 0.05), (50, 0.3, 0.05), (360, 0.1, 0.01)])
 def test_unchanged_risk_is_seldom_harmful_however_few_samples_the_evaluation_had(
     samples: int, error: float, increase: float
