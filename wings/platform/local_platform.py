@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from pydantic import Field
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.servers.local_servers import is_alive, launch, recorded_process, running, start_mlflow, start_prefect
+from flows.servers.local_servers import is_alive, launch, recorded_process, running, start_mlflow, start_prefect, stop
 from flows.servers.password import authorization, mlflow_variables, prefect_variables
 from flows.servers.ports import Port
 from gauntlet.core.errors import StageError
@@ -103,7 +104,7 @@ def local_platform(home: Home, settings: PlatformSettings) -> Supervisor:
         workers |= wing.WORKERS
         clients += starmap(Part, wing.parts(home, settings.wings[name])) if name in settings.wings else []
     for name, queue in workers.items():
-        clients.append(Part(name, partial(start_worker, home, name, queue)))
+        clients.append(Part(name, partial(start_worker, home, name, queue), end=stop_worker))
     return Supervisor(home, servers, clients)
 
 
@@ -155,6 +156,16 @@ def start_worker(home: Home, name: str, queue: str) -> psutil.Popen:
     while is_alive(process) and name not in workers_online(since):
         time.sleep(POLL_S)
     return process
+
+
+def stop_worker(worker: psutil.Process, patience_s: float) -> None:
+    """Stop a worker once its run has closed its record: Prefect's worker, when it is stopped, kills its run at once."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        runs = worker.children()
+        for run in runs:
+            run.terminate()
+        psutil.wait_procs(runs, timeout=patience_s)
+    stop(worker, patience_s)
 
 
 def workers_online(since: datetime) -> set[str]:

@@ -29,8 +29,8 @@ from gauntlet.core.frozen import Frozen
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before a part is started again; doubled each time that it ends within a minute."""
 POLL_S = 0.2
-RUN_END_S = 30.0
-"""For a worker's run to close its record."""
+PART_END_S = 30.0
+"""For a part to end, or a worker's run to close its record."""
 SUPERVISED = "GAUNTLET_SUPERVISED"
 """Environment variable of all that a platform starts: its home. So a part is found that is not noted yet."""
 
@@ -99,6 +99,8 @@ class Part:
     """Starts it and waits until it is ready; None for work that is done once."""
     address: str = ""
     serves: str = ""
+    end: Callable[[psutil.Process, float], None] = stop
+    """Stops its process, and kills it where that takes more than so many seconds."""
     state: PartState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class Part:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if time.monotonic() - began < 60 else FIRST_PAUSE_S
             stopping.wait(pause_s)
         if running := self.state.process:
-            stop(running, patience_s=RUN_END_S)
+            self.end(running, PART_END_S)
 
     def _started(self) -> psutil.Process | None:
         try:

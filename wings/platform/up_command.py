@@ -56,7 +56,7 @@ def start_platform(options: argparse.Namespace) -> int:
     settings, runs, supervisor = _settings(options), _supervised(home), None
     _require_ports(options, read_state(home) if runs else None)
     if runs:
-        _require_same(home, settings)
+        _require_same(read_state(home), settings)
     else:
         _stop_left_over(home)
         home.create()
@@ -70,6 +70,7 @@ def start_platform(options: argparse.Namespace) -> int:
     state = _wait_until_ready(home, supervisor, console)
     addresses = {part.name: part.address for part in state.parts}
     if runs:
+        _require_same(state, settings)
         _use_prefect(home, addresses["prefect"])
         deploy_again(home, settings)
     _print_addresses(console, addresses, password_hint(home))
@@ -142,9 +143,9 @@ def _require_ports(options: argparse.Namespace, state: PlatformState | None) -> 
             raise ConfigError(f"{option}: another program has this port. Fix: name another one, or none")
 
 
-def _require_same(home: Home, settings: PlatformSettings) -> None:
+def _require_same(state: PlatformState | None, settings: PlatformSettings) -> None:
     """Raise `ConfigError` when the platform runs, and does not do what is asked of wings."""
-    if state := read_state(home):  # otherwise it only begins
+    if state and state.parts:  # otherwise it only begins
         for name, wing_settings in settings.wings.items():
             platform_wings()[name].require_same(wing_settings, state.serves)
 

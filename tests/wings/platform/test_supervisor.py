@@ -19,7 +19,7 @@ from flows.record.locks import locked
 from flows.servers.local_servers import began, is_alive, launch
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from wings.platform import up_command
-from wings.platform.local_platform import PlatformSettings
+from wings.platform.local_platform import PlatformSettings, stop_worker
 from wings.platform.supervisor import (
     SUPERVISED,
     Part,
@@ -176,6 +176,40 @@ time.sleep(600)
     thread.join(timeout=300)
     assert not is_alive(server)
     assert (tmp_path / "status").read_text() == psutil.STATUS_SLEEPING
+
+
+WORKER = """
+import os, signal, subprocess, sys, time
+run = subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]])
+def end(*_):
+    run.kill()  # as Prefect's worker does
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+time.sleep(600)
+"""
+RUN = """
+import os, signal, sys, time
+def end(*_):
+    time.sleep(1)
+    open(sys.argv[1] + "/closed", "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+open(sys.argv[1] + "/begun", "w").close()
+time.sleep(600)
+"""
+
+
+def test_run_closes_its_record_before_its_worker_is_stopped(home: Home, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORKER, str(tmp_path), RUN]
+    supervisor = Supervisor(home, [Part("worker", lambda: psutil.Popen(command), end=stop_worker)], [])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    harness.until((tmp_path / "begun").exists, 60)
+    worker = until(home, lambda state: state.is_ready).parts[0].process
+    supervisor.stopping.set()
+    thread.join(timeout=120)
+    assert (tmp_path / "closed").exists()
+    assert not is_alive(worker)
 
 
 def test_part_of_a_supervisor_that_is_killed_is_stopped_by_its_guard(home: Home) -> None:

@@ -19,10 +19,10 @@ from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.password import CLIENT
 from flows.servers.ports import HOST
-from gauntlet.core.errors import StageError
-from wings.platform.local_platform import workers_online
+from gauntlet.core.errors import ConfigError, StageError
+from wings.platform.local_platform import PlatformSettings, workers_online
 from wings.platform.supervisor import PartState, PlatformState, state_file, supervisor_lock
-from wings.platform.up_command import _wait_until_ready
+from wings.platform.up_command import _require_same, _wait_until_ready
 
 
 def running(folder: Path, *parts: PartState) -> Home:
@@ -105,3 +105,12 @@ def test_of_two_at_once_the_second_waits_for_what_the_first_starts(tmp_path: Pat
     with pytest.raises(StageError, match="the supervisor has ended"):
         state_file(home).unlink()
         _wait_until_ready(home, ended, Console(file=io.StringIO()))
+
+
+def test_platform_that_only_begins_is_not_told_from_what_is_asked(tmp_path: Path) -> None:
+    """Two `up --serve digits` at once: the second one waits, and compares what the first one has started."""
+    me, settings = PartState(name="supervisor"), PlatformSettings(prefect_port=1, mlflow_port=2, wings={})
+    served = settings.replace(wings={"lifecycle": {"name": "digits"}})
+    _require_same(PlatformState(supervisor=me), served)
+    with pytest.raises(ConfigError, match="--serve digits: what runs already serves nothing"):
+        _require_same(PlatformState(supervisor=me, parts=(me.replace(ready=True),)), served)
