@@ -99,15 +99,18 @@ def notification_block(name: str) -> UUID:
 
 
 def put(automation: Automation) -> None:
-    """Create an automation, or update the one with its name."""
+    """Create an automation, or update the one with its name, which forgets the events that it waits for."""
     with get_client(sync_client=True) as client:
         known = client.read_automations_by_name(automation.name)
-    if known:
+    done = "updated" if known else "created"
+    if not known:
+        automation.create()
+    elif known[0].model_dump(exclude={"id"}) == automation.model_dump(exclude={"id"}):
+        done = "unchanged"
+    else:
         automation.id = known[0].id
         automation.update()
-    else:
-        automation.create()
-    print(f"automation {automation.name}: {'updated' if known else 'created'}")
+    print(f"automation {automation.name}: {done}")
 
 
 def main() -> None:

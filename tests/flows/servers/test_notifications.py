@@ -80,3 +80,17 @@ def test_failures_of_a_deployment_are_told_once_an_hour_and_successes_never(
     assert messages.empty()
 
     assert "automation notify-of-failures: removed" in set_up(prefect_server, "").stdout
+
+
+def test_runs_whose_heartbeats_stopped_are_still_known_once_the_automations_are_set_up_again(
+    client: SyncPrefectClient, prefect_server: str
+) -> None:
+    """Each `up` does that. Prefect counts events by the trigger's id, and gives one that is updated another id."""
+
+    def triggers() -> list[str]:
+        return [known["trigger"]["id"] for known in client.request("POST", "/automations/filter", json={}).json()]
+
+    set_up(prefect_server, "")
+    before = triggers()
+    assert "automation close-dead-runs: unchanged" in set_up(prefect_server, "").stdout
+    assert triggers() == before != []

@@ -21,6 +21,7 @@ log = logging.getLogger("gauntlet")
 EVENT = "gauntlet.alarm.harmful"
 SOON = timedelta(minutes=5)
 UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING]
+CANCELLED = [StateType.CANCELLING, StateType.CANCELLED]
 
 
 def emit_alarm(home: Home, source: str, request_log: str, result: MonitorResult) -> None:
@@ -37,27 +38,28 @@ def emit_alarm(home: Home, source: str, request_log: str, result: MonitorResult)
     payload = {"name": source, "request_log": str(Path(request_log).resolve()), "alarm": alarm}
     resource = {"prefect.resource.id": f"gauntlet.model.{source}", "prefect.resource.name": source}
     try:
-        if _is_under_way(source):
-            log.info("%s: a retraining is under way, or waits for its worker", source)
+        if _is_under_way(source, alarm):
+            log.info("%s: a retraining is under way, waits for its worker, or was cancelled by a person", source)
             return
         emit_event(EVENT, resource=resource, payload=payload)
     except Exception as error:
         log.warning("Prefect did not accept the alarm: %s", error)
 
 
-def _is_under_way(name: str) -> bool:
+def _is_under_way(name: str, alarm: str) -> bool:
     """Tell whether a flow run of the deployment `retrain` for this model has not ended yet, or begins soon.
 
-    A schedule has runs for days to come.
+    A schedule has runs for days to come. One for this alarm that a person has cancelled counts, too.
     """
     soon = datetime.now(UTC) + SOON
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
             deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["retrain"])),
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=StateTypes(any_=UNDER_WAY))),
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=StateTypes(any_=[*UNDER_WAY, *CANCELLED]))),
         )
     due = (run for run in runs if not run.auto_scheduled or (run.expected_start_time or soon) <= soon)
-    return any(run.parameters.get("name") == name for run in due)
+    ours = (run for run in due if run.parameters.get("name") == name)
+    return any(run.state_type in UNDER_WAY or run.parameters.get("alarm") == alarm for run in ours)
 
 
 def alarm_id(result: MonitorResult) -> str | None:

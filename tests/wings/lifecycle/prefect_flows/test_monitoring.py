@@ -12,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.client.schemas.schedules import IntervalSchedule
-from prefect.states import Completed, Scheduled
+from prefect.states import Cancelled, Completed, Scheduled
 
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed
@@ -122,6 +122,20 @@ def test_nothing_is_started_beside_a_retraining_that_waits(run: str, told: list[
         client.set_flow_run_state(run, Completed(), force=True)
     emit_alarm(Home(tmp_path), NAME, "requests", harmful())  # it has ended without an answer: it was killed
     assert told == [alarm_event.EVENT] * 2
+
+
+@pytest.mark.slow
+def test_retraining_that_a_person_cancels_is_not_started_again_for_its_alarm(
+    run: str, told: list[str], tmp_path: Path
+) -> None:
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(run, parameters={"name": NAME, "alarm": alarm_id(harmful())})
+        client.set_flow_run_state(run, Cancelled(), force=True)
+        emit_alarm(Home(tmp_path), NAME, "requests", harmful())
+        assert told == []
+        client.update_flow_run(run, parameters={"name": NAME, "alarm": "of an earlier version"})
+        emit_alarm(Home(tmp_path), NAME, "requests", harmful())
+    assert told == [alarm_event.EVENT]
 
 
 @pytest.mark.slow
