@@ -2,9 +2,10 @@
 
 One marks dead runs as crashed. When a worker and its run are killed together (power cut, out of memory, `docker kill`),
 the run stays "Running" forever, and with a limit of one run at a time, every later run waits for it. A live run sends
-heartbeats; the automation marks it as crashed when they stop.
+heartbeats; the automation marks it as crashed when they stop. Another one does so where a worker dies before its run
+begins.
 
-The other sends a notification when a run fails or crashes, through the notification block that `GAUNTLET_NOTIFY` names
+The third sends a notification when a run fails or crashes, through the notification block that `GAUNTLET_NOTIFY` names
 as TYPE/NAME, such as slack-webhook/operators; without that variable, there is no such automation. The script can be
 repeated.
 """
@@ -21,12 +22,15 @@ from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
 
-CLOSE, NOTIFY = "close-dead-runs", "notify-of-failures"
+CLOSE, LOST, NOTIFY = "close-dead-runs", "close-lost-runs", "notify-of-failures"
 # Six heartbeats at the 30 seconds that prefect.yaml sets. A shorter time would also match a busy process.
 SILENCE = timedelta(seconds=180)
+# For the start of a process, and to fetch the image of a container.
+PATIENCE = timedelta(minutes=30)
 # A monitor that sees an alarm fails at each look, every few minutes, until the alarm is answered.
 QUIET = timedelta(hours=1)
 HEARTBEAT = "prefect.flow-run.heartbeat"
+TAKEN = {"prefect.flow-run.Pending", "prefect.flow-run.Submitting"}
 FINAL_STATES = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 
 
@@ -36,26 +40,35 @@ def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
     It applies only to runs of a deployment. A run started with `gauntlet run` has Prefect's slower heartbeat, and its
     terminal shows how it ended.
     """
+    message = f"No heartbeat for {silence.total_seconds():.0f} s: the process no longer exists"
+    about = "A run whose heartbeats stopped is marked as crashed, so that the next one can start."
+    return _crashing(CLOSE, about, {HEARTBEAT}, {HEARTBEAT, *FINAL_STATES}, silence, message)
+
+
+def close_lost_runs(patience: timedelta = PATIENCE) -> Automation:
+    """Return the automation: what a worker has taken must begin in time; it does not where the worker has ended."""
+    message = f"It did not begin within {patience.total_seconds():.0f} s: its worker no longer exists"
+    about = "A run that its worker took and did not begin is marked as crashed, so that another one can start."
+    return _crashing(LOST, about, TAKEN, {"prefect.flow-run.*"}, patience, message)
+
+
+def _crashing(
+    name: str, description: str, after: set[str], expect: set[str], within: timedelta, message: str
+) -> Automation:
     return Automation(
-        name=CLOSE,
-        description="A run whose heartbeats stopped is marked as crashed, so that the next one can start.",
+        name=name,
+        description=description,
         trigger=EventTrigger(
             posture=Posture.Proactive,
             match={"prefect.resource.id": ["prefect.flow-run.*"]},
             match_related={"prefect.resource.role": ["deployment"]},
             for_each={"prefect.resource.id"},
-            after={HEARTBEAT},
-            expect={HEARTBEAT, *FINAL_STATES},
+            after=after,
+            expect=expect,
             threshold=1,
-            within=silence,
+            within=within,
         ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED,
-                name="Crashed",
-                message=f"No heartbeat for {silence.total_seconds():.0f} s: the process no longer exists",
-            )
-        ],
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed", message=message)],
     )
 
 
@@ -116,6 +129,7 @@ def put(automation: Automation) -> None:
 def main() -> None:
     """Create or update the automations; remove the one that is no longer asked for."""
     put(close_dead_runs())
+    put(close_lost_runs())
     if block := os.environ.get("GAUNTLET_NOTIFY"):
         put(notify_of_failures(notification_block(block)))
         return

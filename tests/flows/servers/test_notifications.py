@@ -8,13 +8,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from harness import until
 from prefect import flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.states import Completed, Crashed, Failed, State
+from prefect.client.schemas.objects import StateType
+from prefect.states import Completed, Crashed, Failed, Pending, Running, State
 
 SCRIPT = Path(__file__).parents[3] / "docker" / "automations.py"
 BLOCK = "custom-webhook/operators"
@@ -94,3 +97,23 @@ def test_runs_whose_heartbeats_stopped_are_still_known_once_the_automations_are_
     before = triggers()
     assert "automation close-dead-runs: unchanged" in set_up(prefect_server, "").stdout
     assert triggers() == before != []
+
+
+def test_run_that_its_worker_never_began_is_closed_and_one_that_began_is_not(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retraining would count as under way, and its alarm would never be answered."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    import automations
+
+    automations.put(automations.close_lost_runs(timedelta(seconds=10)))
+    made = client.create_deployment(client.create_flow(stands_in), name="stands in")
+    lost, begun = (client.create_flow_run_from_deployment(made).id for _ in range(2))
+    for run, states in ((begun, [Pending(), Running()]), (lost, [Pending(), Pending(name="Submitting")])):
+        for state in states:
+            client.set_flow_run_state(run, state, force=True)
+    until(lambda: client.read_flow_run(lost).state_type == StateType.CRASHED, 120)
+    assert client.read_flow_run(begun).state_type == StateType.RUNNING
+    for known in client.read_automations_by_name(automations.LOST):  # other tests' runs wait for longer
+        client.delete_automation(known.id)
+    client.delete_deployment(made)
