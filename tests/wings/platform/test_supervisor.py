@@ -185,6 +185,7 @@ def end(*_):
     run.kill()  # as Prefect's worker does
     os._exit(0)
 signal.signal(signal.SIGTERM, end)
+run.wait()
 time.sleep(600)
 """
 RUN = """
