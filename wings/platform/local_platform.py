@@ -163,7 +163,8 @@ def stop_worker(worker: psutil.Process, patience_s: float) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         runs = worker.children()
         for run in runs:
-            run.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                run.terminate()
         psutil.wait_procs(runs, timeout=patience_s)
     stop(worker, patience_s)
 
