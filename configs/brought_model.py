@@ -101,10 +101,7 @@ def infer_config(
     else:
         brought = _try_framework(model, train, arrays, shapes, store, notes)
     trial = brought.trial
-    notes |= _described(trial)
-    if arrays is not None and trial.reason:
-        whole = "for calls of one sample, give every array a second axis of length 1"
-        notes["batch"] = f"samples run in batches, although {trial.reason}; {whole}"
+    notes |= _described(trial, has_arrays=arrays is not None)
     if trial.states:
         train["states"] = [list(pair) for pair in trial.states]
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
@@ -236,11 +233,14 @@ def _try_framework(
     return BroughtModel(trial, lambda samples: loaded.outputs(trial.inputs, converted(samples)))
 
 
-def _described(trial: TrialRun) -> dict[str, str]:
+def _described(trial: TrialRun, *, has_arrays: bool) -> dict[str, str]:
     notes = {"opset": str(trial.opset)} if trial.opset else {}
     notes |= {f"input {spec.name}": describe(spec) for spec in trial.inputs}
     notes |= {f"output {spec.name}": describe(spec) for spec in trial.outputs}
-    if trial.no_batch_axis:
+    if has_arrays and trial.reason:
+        whole = "for calls of one sample, give every array a second axis of length 1"
+        notes["batch"] = f"samples run in batches, although {trial.reason}; {whole}"
+    elif trial.no_batch_axis:
         notes["batch"] = f"one sample a call: {trial.reason or 'the shapes given are those of whole inputs'}"
     if trial.states:
         pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)

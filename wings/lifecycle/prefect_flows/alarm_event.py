@@ -38,7 +38,7 @@ def emit_alarm(home: Home, source: str, request_log: str, result: MonitorResult)
     payload = {"name": source, "request_log": str(Path(request_log).resolve()), "alarm": alarm}
     resource = {"prefect.resource.id": f"gauntlet.model.{source}", "prefect.resource.name": source}
     try:
-        if _is_under_way(source, alarm):
+        if _is_answered(source, alarm):
             log.info("%s: a retraining is under way, waits for its worker, or was cancelled by a person", source)
             return
         emit_event(EVENT, resource=resource, payload=payload)
@@ -46,10 +46,10 @@ def emit_alarm(home: Home, source: str, request_log: str, result: MonitorResult)
         log.warning("Prefect did not accept the alarm: %s", error)
 
 
-def _is_under_way(name: str, alarm: str) -> bool:
-    """Tell whether a flow run of the deployment `retrain` for this model has not ended yet, or begins soon.
+def _is_answered(name: str, alarm: str) -> bool:
+    """Tell whether a retraining of this model is under way or begins soon, or one for this alarm was cancelled.
 
-    A schedule has runs for days to come. One for this alarm that a person has cancelled counts, too.
+    It is a flow run of the deployment `retrain`, whose schedule has runs for days to come.
     """
     soon = datetime.now(UTC) + SOON
     with get_client(sync_client=True) as client:
