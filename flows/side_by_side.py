@@ -221,6 +221,8 @@ def start_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
     runner: TaskRunner[Any] = make_task_runner(config)
     try:
         runner.__enter__()
+        if messages := getattr(runner, "_subprocess_message_queue", None):
+            messages.cancel_join_thread()  # or a worker that was killed while it sent one would hold up the exit
         config.size_of(runner)
     except Exception as error:
         where = f" at {address}" if (address := getattr(config, "address", None)) else ""

@@ -4,6 +4,8 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -204,3 +206,16 @@ def test_pool_that_breaks_while_work_is_sent_to_it_is_ended() -> None:
     assert workers.runner._executor.submit(len, b"12").result() == 2  # type: ignore[attr-defined]
     workers.cancel()
     workers.close()
+
+
+WITH_A_KILLED_WORKER = """
+from configs.runner import LocalRunner
+from flows import side_by_side
+runner = side_by_side.start_task_runner(LocalRunner(kind="processes", workers=1))
+runner._subprocess_message_queue._wlock.acquire()  # as a worker that is killed while it sends a message
+runner.__exit__(None, None, None)
+"""
+
+
+def test_run_exits_though_a_worker_was_killed_while_it_sent_a_message() -> None:
+    subprocess.run([sys.executable, "-c", WITH_A_KILLED_WORKER], check=True, timeout=120)
