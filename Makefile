@@ -30,6 +30,7 @@ nightly: .venv/dev arm64  ## random kills, PostgreSQL, browsers, emulated proces
 	CI=1 $(PYTEST) -m nightly $(ARGS)
 	$(BIN)/python benchmarks/zoo.py
 	.ci/without_wings
+	.ci/without_wings --at-once --all
 
 zoo: .venv/dev  ## models of all frameworks, each with one line, judged outside the product
 	$(BIN)/python benchmarks/zoo.py $(ARGS)

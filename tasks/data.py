@@ -17,9 +17,8 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.audit import audit_splits
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
-from gauntlet.datasets.near_duplicates import NearDuplicate
 from gauntlet.datasets.npz_arrays import NpzArrays
-from gauntlet.datasets.splits import DataSource, SkippedFile
+from gauntlet.datasets.splits import DataSource, NearDuplicate, SkippedFile
 from gauntlet.datasets.synthetic import Synthetic
 from gauntlet.problems import problem_of
 

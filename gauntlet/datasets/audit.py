@@ -8,22 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gauntlet.core.arrays import Array
+from gauntlet.core.kinds import kinds, required
 from gauntlet.core.report import Check, Severity
 from gauntlet.core.signature import Layout
 from gauntlet.datasets.extended_split import ExtendedSplit
-from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.near_duplicates import (
-    Fingerprint,
-    NearDuplicate,
-    fingerprint,
-    near_duplicates_check,
-    similar_pairs,
-)
-from gauntlet.datasets.splits import Dataset, Split, Splits, batches
+from gauntlet.datasets.image_files import Fingerprint, ImageFileSplit, fingerprint
+from gauntlet.datasets.splits import Dataset, NearDuplicate, Split, Splits, batches
 
 BATCH = 64
-SEARCHED = ("train", "validation", "calibration")
-"""Splits in which near-duplicates of test images are looked for, the most important one first."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +66,13 @@ def audit_splits(
         Check.of("data.empty_classes", len(empty), "==", 0, named, fix, unit="classes", severity=severity),
         _finite_check(contents, trained=trained),
     )
-    if not (contents["test"].fingerprints if "test" in contents else ()):
+    if max_near_duplicates is not None:
+        required("copies", "images", "max_near_duplicates")
+    if not kinds("copies") or "test" not in contents or not contents["test"].fingerprints:
         return Audit(checks, ())
-    pairs = _near_duplicates(splits, contents)
-    return Audit((*checks, near_duplicates_check(pairs, len(splits["test"]), max_near_duplicates)), pairs)
+    pairs = kinds("copies")["images"].near_duplicates(splits, contents)
+    check = kinds("copies")["images"].limit_check(pairs, len(splits["test"]), max_near_duplicates)
+    return Audit((*checks, check), pairs)
 
 
 def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images: bool, trained: bool) -> Check:
@@ -90,7 +85,7 @@ def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images
     )
     copies = "; ".join(
         f"the same {'image' if images else 'sample'} is "
-        + " and ".join(_sample_name(splits[name], name, index) for name, index in group)
+        + " and ".join(sample_name(splits[name], name, index) for name, index in group)
         for group in leaked[:3]
     )
     unit = "images" if images else "samples"
@@ -111,22 +106,6 @@ def _finite_check(contents: Mapping[str, SplitContents], *, trained: bool) -> Ch
     fix += ", or: --set 'overrides=[{check: data.non_finite_values, reason: missing values}]'" if trained else ""
     severity: Severity = "warning" if total and not trained else "error"
     return Check.of("data.non_finite_values", total, "==", 0, invalid, fix, unit="values", severity=severity)
-
-
-def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:
-    """Return each test image with an almost equal one in the first split that has one; equal ones are left out."""
-    duplicates: dict[int, NearDuplicate] = {}
-    test = contents["test"]
-    for name in SEARCHED:
-        other = contents.get(name, SplitContents(()))
-        for pair in similar_pairs(test.fingerprints, other.fingerprints):
-            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in duplicates:
-                duplicates[pair.image] = NearDuplicate(
-                    test=_sample_name(splits["test"], "test", pair.image),
-                    other=_sample_name(splits[name], name, pair.other),
-                    correlation=pair.correlation,
-                )
-    return tuple(duplicates[index] for index in sorted(duplicates))
 
 
 def shared_samples(split: Split, other: Split) -> list[tuple[int, int]]:
@@ -196,7 +175,8 @@ def _bytes(row: Array) -> bytes:
     return repr(row.tolist()).encode() if row.dtype.kind == "U" else row.tobytes()
 
 
-def _sample_name(split: Split, name: str, index: int) -> str:
+def sample_name(split: Split, name: str, index: int) -> str:
+    """Return a sample's file, or its place in the split."""
     if isinstance(split, ExtendedSplit) and index < len(split.base):
-        return _sample_name(split.base, name, index)
+        return sample_name(split.base, name, index)
     return split.files[index] if isinstance(split, ImageFileSplit) else f"{name}[{index}]"

@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays, read_arrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import steps_log
 from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_arrays import ImageTransform
-from gauntlet.datasets.near_duplicates import Fingerprint, fingerprint
 from gauntlet.datasets.splits import NPZ_ERRORS, SkippedFile
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
@@ -26,6 +26,8 @@ from gauntlet.images.preprocessing import preprocess
 SUFFIX = ".files.npz"
 THREADS = min(4, os.cpu_count() or 1)
 
+Fingerprint = Any
+"""Of an image, by what an installed package brings as `copies.images`, to find almost equal ones."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -139,3 +141,8 @@ def _examine(root: Path, channels: int, name: str) -> tuple[bytes, bytes, int, i
     shape = str(pixels.shape).encode()
     digest = hashlib.sha256(shape + pixels.tobytes()).digest()
     return hashlib.sha256(content).digest(), digest, pixels.shape[0], pixels.shape[1], fingerprint(pixels)
+
+
+def fingerprint(pixels: Array) -> Fingerprint:
+    """Return the fingerprint of one image, shape (height, width, channels); None where nothing installed makes any."""
+    return kinds("copies")["images"].fingerprint(pixels) if kinds("copies") else None

@@ -13,10 +13,11 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays, read_arrays, write_arrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.truth import class_indices
@@ -111,6 +112,14 @@ class SkippedFile(Frozen):
 
     file: str
     reason: str
+
+
+class NearDuplicate(Frozen):
+    """A test image and the image of another split that it resembles, by file or by `split[index]`."""
+
+    test: str
+    other: str
+    correlation: Number = Field(description="of both images as 16 x 16 gray pixels")
 
 
 def skipped_check(skipped: Sequence[SkippedFile], most: int, what: str = "files") -> Check:

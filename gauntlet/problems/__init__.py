@@ -10,9 +10,8 @@ from gauntlet.datasets.truth import task_of
 from gauntlet.problems.arrays import Arrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.regression import Regression
 
-PROBLEMS: dict[str, type[Problem]] = {"classification": Classification, "regression": Regression, "arrays": Arrays}
+PROBLEMS: dict[str, type[Problem]] = {"classification": Classification, "arrays": Arrays}
 
 
 def problem_of(signature: Signature, labels: Array | None = None) -> Problem:

@@ -130,18 +130,12 @@ def _why_classes(known: Evidence, name: str, scores: Array) -> str:
     return ""
 
 
-def _regression(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
-    if certain:
-        possible = (n for n, a in known.outputs.items() if a.dtype.kind == "f" and a.ndim <= 2)
-        yield from (InferredProblem("regression", f"{name}, as requested", name) for name in possible)
-
-
 def _arrays(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
     if certain:
         yield InferredProblem("arrays", "as requested")
 
 
-TASKS: dict[str, Infer] = {"classification": _classification, "regression": _regression, "arrays": _arrays}
+TASKS: dict[str, Infer] = {"classification": _classification, "arrays": _arrays}
 """The core's own; packages bring others (entry points `inference.TASK`)."""
 ORDER: tuple[Task, ...] = ("detection", "text", "segmentation", "classification", "multi-label", "embedding")
 """Boxes and texts first: their outputs would pass for maps, or several of their outputs for classes."""

@@ -184,6 +184,7 @@ ORDER += ("accuracy", "calibrate", "quantize", "benchmark", "explain", "select",
 
 
 def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: Path) -> None:
+    pytest.importorskip("wings.explanation")
     run = Home(finished_home / ".gauntlet").finished_run()
     assert run is not None
     started, finished = (

@@ -1,1 +1,1 @@
-"""Problems of fewer models: rankings, quantiles, and several outputs with labels of their own."""
+"""Numbers, rankings, quantiles, and several outputs with labels of their own."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 from gauntlet.core.arrays import Array
 from gauntlet.metrics.class_drops import ClassDrop
 from gauntlet.problems.base import WeightedMetric
-from gauntlet.problems.regression import Regression
+from wings.problems.regression import Regression
 
 
 @dataclass(frozen=True)

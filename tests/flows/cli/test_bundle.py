@@ -66,6 +66,7 @@ def test_what_exists_is_not_overwritten(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_unusable_key_leaves_nothing_behind(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wings.verification")
     before = {path.name for path in here.iterdir()}
     assert main(["bundle", "--key", "nothing.pem"]) == 2
     assert "nothing.pem: expected" in capsys.readouterr().err

@@ -55,6 +55,9 @@ def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Pa
 def test_no_clean_up_removes_samples_that_are_stored_before_the_run_begins(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for wing in ("wings.housekeeping", "wings.python_api"):
+        pytest.importorskip(wing)
+
     def clean(*_: object) -> None:
         raise StageError(f"clean ended with {main(['clean'])}")
 
@@ -109,6 +112,7 @@ def test_group_that_is_no_pattern_is_one_line_and_exit_code_2(folder: Path, caps
 def test_what_would_be_tried_is_shown_and_nothing_is_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
+    pytest.importorskip("wings.python_api")
     monkeypatch.setenv("GAUNTLET_HOME", str(folder / "home"))
     np.save(folder / "rows.npy", np.random.default_rng(0).random((40, 3, 32, 32), np.float32))
     model, samples = str(folder / "model.onnx"), str(folder / "rows.npy")

@@ -243,6 +243,7 @@ def test_damaged_bundle_is_not_loaded(folder: Path) -> None:
 
 
 def test_reference_that_won_elsewhere_runs_here_in_a_default_session(workspace: Callable[..., Workspace]) -> None:
+    pytest.importorskip("wings.providers")
     space = workspace()
     proto = onnx_text.model("twice (float[n,3] a) => (float[n,3] y) { y = Add(a, a) }")
     model = keep(proto, space.store, space.folder)

@@ -230,6 +230,7 @@ def test_model_that_predicts_classes_alone_has_no_confidence_and_fails_a_limit(s
 def test_images_of_calibration_and_curves_are_kept(
     score_calibrated: Score, workspace: Callable[..., Workspace]
 ) -> None:
+    pytest.importorskip("wings.drawings")
     report = score_calibrated(predictions(2, ("validation",)))
     for name in ("reliability_diagram", "curves"):
         content = workspace().path(report.artifacts[name]).read_bytes()

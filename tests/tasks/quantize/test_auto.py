@@ -110,6 +110,7 @@ def test_auto_offers_one_recipe_that_leaves_the_head_in_float() -> None:
 def test_override_may_name_what_auto_makes_on_another_processor(
     processor: Processor, candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("wings.repair")
     monkeypatch.setattr(Processor, "current", lambda: processor)
     overrides = [{"check": "a.b", "reason": "known and accepted", "candidate": candidate}]
     assert PipelineConfig.model_validate({"overrides": overrides}).overrides[0].candidate == candidate

@@ -1,16 +1,16 @@
 """Images of the test split that are almost the same as one of another split: copies that a digest does not find."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from pydantic import Field
 
 from gauntlet.core.arrays import Array
-from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Severity
+from gauntlet.datasets.audit import SplitContents, sample_name
+from gauntlet.datasets.splits import NearDuplicate, Splits
 
 SIDE = 32
 LOW = 8
@@ -79,14 +79,8 @@ MIN_CORRELATION = 0.995
 CLOSEST = 16
 """By hash; only these are compared by thumbnail."""
 CHUNK_PAIRS = 4_000_000
-
-
-class NearDuplicate(Frozen):
-    """A test image and the image of another split that it resembles, by file or by `split[index]`."""
-
-    test: str
-    other: str
-    correlation: Number = Field(description="of both images as 16 x 16 gray pixels")
+SEARCHED = ("train", "validation", "calibration")
+"""Splits in which near-duplicates of test images are looked for, the most important one first."""
 
 
 class SimilarPair(NamedTuple):
@@ -122,7 +116,23 @@ def similar_pairs(images: Sequence[Fingerprint], others: Sequence[Fingerprint]) 
     return pairs
 
 
-def near_duplicates_check(pairs: Sequence[NearDuplicate], test_images: int, limit: int | None) -> Check:
+def near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:
+    """Return each test image with an almost equal one in the first split that has one; equal ones are left out."""
+    duplicates: dict[int, NearDuplicate] = {}
+    test = contents["test"]
+    for name in SEARCHED:
+        other = contents.get(name, SplitContents(()))
+        for pair in similar_pairs(test.fingerprints, other.fingerprints):
+            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in duplicates:
+                duplicates[pair.image] = NearDuplicate(
+                    test=sample_name(splits["test"], "test", pair.image),
+                    other=sample_name(splits[name], name, pair.other),
+                    correlation=pair.correlation,
+                )
+    return tuple(duplicates[index] for index in sorted(duplicates))
+
+
+def limit_check(pairs: Sequence[NearDuplicate], test_images: int, limit: int | None) -> Check:
     """Return the check on the number of pairs; without a limit, any pair is a warning."""
     severity: Severity = "warning" if limit is None else "error"
     examples = "; ".join(f"{pair.test} resembles {pair.other}" for pair in pairs[:3])

@@ -14,6 +14,7 @@ from gauntlet.metrics.class_drops import ClassDrop, largest_number_drop
 from gauntlet.metrics.output_noise import FAINT, usual_samples
 from gauntlet.metrics.paired_accuracy import PairedChange
 from gauntlet.problems.base import Problem, WeightedMetric, ratio
+from gauntlet.problems.output_evidence import Evidence, InferredProblem
 from gauntlet.problems.prediction import Prediction
 
 TYPICAL_R2 = 0.8
@@ -110,6 +111,13 @@ class Regression(Problem):
         r2 = np.where(spread > 1e-12 * total_squared, 1 - ratio(squared, spread), np.where(squared == 0, 1.0, 0.0))
         rmse = np.sqrt((squared / count).mean(axis=-1))
         return {"r2": r2.mean(axis=-1), "rmse": rmse, "mae": (absolute / count).mean(axis=-1)}
+
+
+def infer_regression(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    """Yield the outputs that may be numbers; only where the task is certain."""
+    if certain:
+        possible = (n for n, a in known.outputs.items() if a.dtype.kind == "f" and a.ndim <= 2)
+        yield from (InferredProblem("regression", f"{name}, as requested", name) for name in possible)
 
 
 def _usual(values: Array) -> tuple[npt.NDArray[np.bool_] | None, float]:
