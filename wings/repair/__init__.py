@@ -206,9 +206,11 @@ REMEDIES: dict[Stopped, str] = {
 
 
 def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
-    nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
+    nodes = Check(name="repair.nodes", value=facts.nodes - len(facts.float_nodes), op=">", limit=0)
     if best is None:
         return (nodes.explained(f"{facts.recipe} quantizes no node that could be left in float", ""),)
+    if not nodes.passed:
+        nodes = nodes.explained(f"all {facts.nodes} nodes that could be integer would be in float", "use FP32")
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     result = f"weights without overflow, {result}" if facts.reduced else result

@@ -125,6 +125,8 @@ def test_repair_says_so_when_not_even_floats_are_good_enough(mend: Mend, process
     check = next(c for c in report.checks if c.name == "repair.within_limits")
     assert not check.passed
     assert check.remedy.startswith("loosen the limits")
+    with pytest.raises(GateFailed, match=r"repair.nodes: 0 must be > 0; all \d+ nodes that could be integer"):
+        report.raise_if_blocked()  # the float graph again is no candidate
 
 
 def test_repair_is_rejected_when_what_is_left_is_slower_than_required(mend: Mend) -> None:
@@ -166,8 +168,10 @@ def test_rejected_candidate_is_repaired_and_takes_every_gate_again(
     assert stem.parent == plain.name
     assert (stem.status == "unchanged") == stem.reason.startswith("floats at the inputs save less than")
 
-    # Whether it is faster is the machine's to say, so that gate is overridden: under the repaired candidate's own name.
-    anyway = "{check: repair.min_speedup, reason: 'of another machine', candidate: static-u8s8-no-overflow-repaired}"
+    # The machine says whether it is faster, and four layers may all be needed: both gates are overridden, under the
+    # repaired candidate's own name.
+    about = "reason: 'of a small network', candidate: static-u8s8-no-overflow-repaired"
+    anyway = f"{{check: repair.min_speedup, {about}}}, {{check: repair.nodes, {about}}}"
     limit = f"accuracy.min_sqnr_db={plain.sqnr_db + 1}"
     two = "quantize=[{kind: static, reduce_range: true, per_channel: false}, {kind: static, reduce_range: true}]"
     priorities.clear()
