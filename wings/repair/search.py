@@ -92,6 +92,10 @@ class MixedPrecisionSearch:
         """Search for the smallest sufficient set, given the rejected candidate's quality; return the best trial."""
         if self.gate.accept(before):
             self.gate = self.limits = replace(self.gate, headroom_db=before.headroom_db + UNSEEN_LOSS_DB)
+        if not self.whole_first and not self.evaluator.stem:  # predictions see fewer images, of the same file
+            bias_db = before.headroom_db - self._predicted(Nodes()).headroom_db
+            if math.isfinite(bias_db):
+                self.limits = replace(self.limits, headroom_db=self.limits.headroom_db - bias_db)
         while True:
             nodes = self._next()
             cut_short = bool(nodes) and not self._in_time()

@@ -120,6 +120,12 @@ def test_set_is_judged_by_the_gate_alone_when_a_prediction_must_reach_more(monke
     assert (best, search.stopped) == (search.trials[1], "found")
 
 
+def test_predictions_that_make_the_same_file_worse_than_all_images_ask_for_no_more_nodes() -> None:
+    search, best = searched(Known(ABCD, {"": -1, "a": 15, "ab": 24}, {"a": 21, "ab": 30}))
+    assert sets(search) == ["a"]
+    assert best.good
+
+
 def test_numbers_that_are_none_are_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wings.repair.search.MAX_TRIALS", 2)
     alone = ABCD | {"d": math.nan}
