@@ -25,7 +25,7 @@ from gauntlet.metrics.class_drops import unusual
 from gauntlet.metrics.class_scores import ClassScore, score_metrics
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
 from gauntlet.metrics.output_comparison import NOISE_FACTOR
-from gauntlet.metrics.output_noise import output_noise
+from gauntlet.metrics.output_noise import output_noise, worst_sample_db
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.problems import problem_of
@@ -49,6 +49,8 @@ from gauntlet.runtime.session import open_session
 BATCH = 16
 EXACT_DB = 60.0
 """More exact than this, batch sizes may differ by rounding alone."""
+LOST_SAMPLE_DB = 3.0
+"""A sample with more noise than this at a batch size, half of what samples vary by, is lost among many good ones."""
 
 
 class AccuracyConfig(AccuracyLimits):
@@ -200,6 +202,9 @@ def _batch_check(
         outputs = calls.run(size)
         noise = {name: output_noise(outputs[name], usual[name]).sqnr_db for name in floors}
         wrong += [f"{name!r}, batch size {size}: {db:.3g} dB" for name, db in noise.items() if not db >= floors[name]]
+        worst = {name: worst_sample_db(outputs[name], usual[name]) for name in floors}
+        lost = {name: db for name, db in worst.items() if not db >= LOST_SAMPLE_DB}
+        wrong += [f"{name!r}, batch size {size}: a sample has {db:.3g} dB" for name, db in lost.items()]
         pairs = {n: (outputs[n], usual[n]) for n in codes if outputs[n].shape == usual[n].shape}
         shares = {n: (np.sum(x == y) + 1) / max(x.size, 1) for n, (x, y) in pairs.items()}  # one may be a close call
         few = {name: share for name, share in shares.items() if share < limits.min_agreement}

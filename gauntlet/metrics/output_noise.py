@@ -114,6 +114,23 @@ def sample_noise_db(actual: Array, expected: Array) -> Floats:
     return worst
 
 
+def worst_sample_db(actual: Array, expected: Array) -> float:
+    """Return the least ratio of a sample in decibels: its noise against its own variation, at least the mean one.
+
+    Of ragged outputs, those of equal length count. NaN where a value of only one is NaN.
+    """
+    actual, expected, alike = paired(actual, expected)
+    if alike is not None:
+        actual, expected = actual[alike], expected[alike]
+    if not expected.size:
+        return math.inf
+    signal, level, _ = _energies(expected, expected)
+    mean = (signal.sum() or level.sum()) / len(expected)
+    own = ((finite(expected) - finite(expected).mean(axis=0)) ** 2).reshape(len(expected), -1).sum(axis=1)
+    noise = (differences(actual, expected) ** 2).reshape(len(expected), -1).sum(axis=1)
+    return float(np.min(_decibels(np.maximum(own, mean), noise)))
+
+
 def _energies(actual: Array, expected: Array) -> tuple[Floats, Floats, Floats]:
     """Return for each value of a sample the sums over the samples: centered squares, squares, squared differences."""
     mean = finite(expected).mean(axis=0)

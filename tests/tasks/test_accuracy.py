@@ -112,6 +112,27 @@ def test_model_that_is_wrong_at_one_batch_size_alone_fails(trained, judge, size:
     assert failed(judge(proto, {"batch_sizes": (2, 14)})) == []
 
 
+def test_model_that_loses_one_sample_of_a_large_batch_fails(trained, judge) -> None:
+    """One of 100 samples is 20 dB of noise, and a candidate with 25 dB may have as much as 13 dB."""
+    proto = trained.proto()
+    for node in proto.graph.node:
+        node.output[:] = ["right" if name == "logits" else name for name in node.output]
+    spread = Golden.load(trained.store.path(trained.golden)).test_outputs["logits"].std()
+    text = "m (float[n, 3, 32, 32] input, float[n, 10] right, float step, int64 size, int64 first, int64 last, "
+    text += "int64 unit, int64[1] axis) => (float[n, 10] logits) { steps = Div(right, step) even = Round(steps) "
+    text += "rough = Mul(even, step) rows = Shape <start = 0, end = 1> (input) n = Squeeze(rows) "
+    text += "places = Range(first, n, unit) at = Equal(places, last) full = Equal(n, size) gone = And(at, full) "
+    text += "column = Unsqueeze(gone, axis) none = Sub(rough, rough) logits = Where(column, none, rough) }"
+    numbers = {"size": 100, "first": 0, "last": 99, "unit": 1, "axis": [1]}
+    stored = {"step": np.float32(spread / 5)} | {name: np.array(number) for name, number in numbers.items()}
+    proto.graph.node.extend(onnx_text.model(text).graph.node)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in stored.items())
+    report = judge(proto, {"batch_sizes": (1, 100)})
+    assert failed(report) == ["wrong_batch_sizes"]
+    assert report.failures[0].detail.startswith("'logits', batch size 100: a sample has ")
+    assert failed(judge(proto, {"batch_sizes": (1, 99)})) == []
+
+
 def test_rare_alarm_that_never_sounds_in_a_call_of_one_sample_fails(trained, keep_model: Keep) -> None:
     """The first samples hardly show it, so that others are judged that do."""
     brightness = "m (float[n, 3, 32, 32] input, float[1] least, int64[1] one, int64[3] axes) => (bool[n] alarm) "
