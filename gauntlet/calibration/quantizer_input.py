@@ -40,7 +40,7 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     for node in all_nodes(proto.graph):
         while node.input and not node.input[-1]:  # such as a bias, of which the quantizer reads the values
             node.input.pop()
-    with suppress(StageError):  # sparse weights: the quantizer leaves their readers in float
+    with suppress(StageError):  # training information, which onnx_ir does not keep
         lift_constants(proto)
     keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs
     raise_opset_for_channels(proto)

@@ -2,21 +2,42 @@
 
 from collections.abc import Collection
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
-from gauntlet.onnx_model.graph import all_nodes
+from gauntlet.onnx_model.graph import all_graphs, all_nodes
 from gauntlet.onnx_model.normalization.order import run_passes
 
 
 def lift_constants(proto: onnx.ModelProto) -> str:
-    """Turn Constant nodes into initializers, in inner graphs as well; those that are outputs of a graph stay."""
+    """Turn Constant nodes into initializers, in inner graphs as well; those that are outputs of a graph stay.
+
+    Sparse weights become dense: ONNX's shape inference and most tools do not read them.
+    """
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-    before = _constant_nodes(proto)
+    sparse, before = _store_densely(proto), _constant_nodes(proto)
+    dense = f"turned {sparse} sparse initializers into dense ones" if sparse else ""
     if not before or not run_passes(proto, LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)):
-        return ""
+        return dense
     proto.ir_version = max(proto.ir_version, 4)  # before, every initializer is an input too
-    return f"turned {before - _constant_nodes(proto)} Constant nodes into initializers"
+    lifted = f"turned {before - _constant_nodes(proto)} Constant nodes into initializers"
+    return ", ".join(filter(None, [dense, lifted]))
+
+
+def _store_densely(proto: onnx.ModelProto) -> int:
+    """Replace each sparse initializer; indices are places in the flat tensor, (n,), or along each axis, (n, axes)."""
+    count = 0
+    for graph in all_graphs(proto.graph):
+        for sparse in graph.sparse_initializer:
+            values, places = (numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+            dense = np.zeros(sparse.dims, values.dtype)
+            dense[np.unravel_index(places, dense.shape) if places.ndim == 1 else tuple(places.T)] = values
+            graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
+            count += 1
+        del graph.sparse_initializer[:]
+    return count
 
 
 def _constant_nodes(proto: onnx.ModelProto) -> int:

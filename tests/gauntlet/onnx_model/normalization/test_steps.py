@@ -18,6 +18,7 @@ from gauntlet.onnx_model.normalization.opset import raise_opset
 from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
+from gauntlet.runtime.session import open_session
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,23 @@ def test_sparse_weights_are_refused_rather_than_lost() -> None:
     )
     with pytest.raises(StageError, match="sparse"):
         remove_unused(proto)
+
+
+@pytest.mark.parametrize("by_axis", [False, True])
+def test_sparse_weights_become_dense_ones_of_the_same_values(by_axis: bool) -> None:
+    weights = np.array([[0, 2, 0], [3, 0, 0]], np.float32)
+    places = np.argwhere(weights) if by_axis else np.flatnonzero(weights)
+    proto = onnx_text.model("m (float[n, 2] x) => (float[n, 3] y) { y = MatMul(x, w) }")
+    values = numpy_helper.from_array(weights[weights != 0], "w")
+    indices = numpy_helper.from_array(places.astype(np.int64), "places")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, weights.shape))
+    before = onnx.ModelProto()
+    before.CopyFrom(proto)
+    assert lift_constants(proto) == "turned 1 sparse initializers into dense ones"
+    assert not proto.graph.sparse_initializer
+    x = np.array([[1, 10], [2, 1]], np.float32)
+    np.testing.assert_array_equal(open_session(before.SerializeToString()).run(None, {"x": x})[0], x @ weights)
+    np.testing.assert_array_equal(outputs(proto, x=x)[0], x @ weights)
 
 
 def test_model_that_the_library_cannot_read_is_refused_in_one_line() -> None:
