@@ -23,7 +23,7 @@ from gauntlet.core.signature import (
 )
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
-from gauntlet.onnx_model.graph import declare_outputs, opset_versions, read_untrusted_graph
+from gauntlet.onnx_model.graph import declare_outputs, opset_versions, read_untrusted_graph, required_inputs
 from gauntlet.onnx_model.model_file import is_large_file, require_local_data
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
@@ -122,6 +122,11 @@ def _try(model: Path, shapes: dict[str, tuple[int, ...]], texts: NamedArrays | N
         known |= {"layout": own.layout, "preprocessing": own.preprocessing, "own": own}
     if not declared.inputs:
         raise StageError(f"{model}: it has no inputs, so that it returns the same whatever comes. Fix: export it again")
+    for value in required_inputs(proto.graph):
+        kind, known_scalar = value.type, shapes.get(value.name) == ()
+        if kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape") and not known_scalar:
+            fix = "Fix: export it with named axes, or set them with onnx.helper.make_tensor_value_info"
+            raise StageError(f"{model}: the input {value.name!r} declares no shape, not even its number of axes. {fix}")
     session = open_session(model, level="basic" if is_large_file(model) else "all")
     try:
         return try_session(session, declared, shapes, texts).replace(**known)

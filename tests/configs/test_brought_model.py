@@ -213,6 +213,7 @@ def spoilt(tmp_path: Path) -> Path:
         del proto.graph.initializer[:]
     (tmp_path / "gone.data").unlink()
     onnx_text.save(tmp_path / "constant.onnx", "m () => (float[1] y) <float[1] w> { y = Relu(w) }")
+    onnx_text.save(tmp_path / "open.onnx", "m (float[] x) => (float[n,4] y) <float[4,4] w> { y = MatMul(x, w) }")
     (tmp_path / "w.data").write_bytes(b"1234")
     return tmp_path
 
@@ -230,6 +231,7 @@ def spoilt(tmp_path: Path) -> Path:
             ("constant.onnx",),
             "constant.onnx: it has no inputs, so that it returns the same whatever comes. Fix: export",
         ),
+        (("open.onnx",), "open.onnx: the input 'x' declares no shape, not even its number of axes. Fix: export"),
         (("alone.onnx",), r"alone.onnx: its external data 'gone.data' is missing, .* Fix: put the data into"),
         (("folder",), "a folder of no known kind"),
         (("image.png",), "a file of no known kind; expected one that ends in .onnx"),
