@@ -1,13 +1,18 @@
 """Stored values as initializers, which is where quantizers look for weights."""
 
+import math
 from collections.abc import Collection
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_graphs, all_nodes
 from gauntlet.onnx_model.normalization.order import run_passes
+
+MAX_BYTES = 2**31
+"""Of a tensor in a file without external data (protobuf)."""
 
 
 def lift_constants(proto: onnx.ModelProto) -> str:
@@ -32,8 +37,13 @@ def _store_densely(proto: onnx.ModelProto) -> int:
     for graph in all_graphs(proto.graph):
         for sparse in graph.sparse_initializer:
             values, places = (numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+            if math.prod(sparse.dims) * values.itemsize >= MAX_BYTES:
+                raise StageError(f"the sparse initializer {sparse.values.name!r} is too large to be made dense")
             dense = np.zeros(sparse.dims, values.dtype)
-            dense[np.unravel_index(places, dense.shape) if places.ndim == 1 else tuple(places.T)] = values
+            try:
+                dense[np.unravel_index(places, dense.shape) if places.ndim == 1 else tuple(places.T)] = values
+            except (ValueError, IndexError) as error:
+                raise StageError(f"the sparse initializer {sparse.values.name!r} is damaged: {error}") from error
             graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
             count += 1
         del graph.sparse_initializer[:]
