@@ -106,6 +106,9 @@ class WorkerClient:
         streams = taken, given, self._log.fileno()
         try:
             self._process = template.copy(*streams) if template else _start(command, *streams)
+        except BaseException:  # such as a signal: nobody has the process, and it ends with its input
+            self._stdin.close()
+            raise
         finally:
             os.close(taken)
             os.close(given)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import psutil
@@ -199,3 +200,18 @@ def test_template_that_does_not_copy_itself_is_not_waited_for(monkeypatch: pytes
         pytest.raises(WorkerFailed, match="does not copy itself"),
     ):
         WorkerClient(template=template)
+
+
+class InterruptedTemplate(WorkerTemplate):
+    """A signal comes once it has copied itself."""
+
+    def copy(self, *streams: int) -> Never:
+        super().copy(*streams)
+        raise KeyboardInterrupt
+
+
+def test_copy_whose_client_is_interrupted_while_it_starts_ends_with_its_template() -> None:
+    with pytest.raises(KeyboardInterrupt) as interrupted, InterruptedTemplate(WORKER_COMMAND, ENGINE) as template:
+        WorkerClient(template=template)
+    assert interrupted.tb is not None  # it holds the client, as that of a signal does until the process ends
+    assert template._process.returncode == 0  # it is killed where it is waited for in vain
