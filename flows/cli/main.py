@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command
-from gauntlet.runtime.signals import Ended
+from gauntlet.runtime.signals import Ended, signals_held_back
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         options = parser().parse_args(words or ["--help"])
-        command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
+        with signals_held_back("the packages are being loaded; this takes seconds"):  # some turn it into an ImportError
+            command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
         return command(options)
     except (PipelineError, ModuleNotFoundError) as error:
         reason = error if isinstance(error, PipelineError) else missing_package(error)

@@ -7,6 +7,7 @@ import os
 import pkgutil
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,7 @@ from harness import QUICK, called, command, sets
 from loaded_modules import modules_after
 
 from flows.cli.commands import GROUPS
-from flows.cli.main import first_of
+from flows.cli.main import first_of, main
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
@@ -54,6 +55,19 @@ def test_output_that_cannot_be_written_ends_with_one_line_and_exit_code_3(
         done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert reason in done.stderr
+
+
+def test_signal_amid_an_import_ends_a_command_after_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def load(_: str) -> object:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:  # as a library in C does that imports another module
+            raise ImportError("initialization failed") from error
+        return None
+
+    monkeypatch.setattr(pkgutil, "resolve_name", load)
+    assert main(["runs"]) == 130
+    assert "interrupted; run the same command again" in capsys.readouterr().err
 
 
 def test_folder_that_cannot_be_copied_is_an_error_of_its_first_file(tmp_path: Path) -> None:
