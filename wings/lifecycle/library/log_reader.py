@@ -2,16 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.request_log.log_format import EMBEDDED, STATISTICS, log_files, unpack
 
+Parsed = TypeVar("Parsed")
 REQUESTS = """
 SELECT id, request_id, time, milliseconds, outputs, inputs, statistics FROM request
 WHERE version = :version AND id > :row AND failure IS NULL ORDER BY id
@@ -95,11 +96,11 @@ class RequestLogReader:
             StageError: when a file cannot be read.
         """
         for number, row in self._rows(REQUESTS, version, after):
-            key, request_id, time, milliseconds, outputs, inputs, statistics = row
-            kept = {} if statistics is None else unpack(statistics)
-            kept_inputs = None if inputs is None else unpack(inputs)
-            few = (kept.get(STATISTICS), kept.get(EMBEDDED))
-            yield LoggedRequest((number, key), request_id, time, milliseconds, unpack(outputs), kept_inputs, *few)
+            key, request_id, time, milliseconds, *packed = row
+            outputs, inputs, few = (self._parsed(unpack, value, number, key) for value in packed)
+            few = few or {}
+            kept = (few.get(STATISTICS), few.get(EMBEDDED))
+            yield LoggedRequest((number, key), request_id, time, milliseconds, outputs or {}, inputs, *kept)
 
     def outcomes(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[Outcome]:
         """Yield what became of all requests to a version, in their order, behind a place."""
@@ -109,7 +110,8 @@ class RequestLogReader:
     def feedback(self, after: tuple[int, int] = (0, 0)) -> Iterator[Feedback]:
         """Yield labels, of requests to any version, in the order in which they came, behind a place."""
         for number, (key, request_id, labels, *time) in self._rows(FEEDBACK, "", after):
-            yield Feedback((number, key), request_id, tuple(json.loads(labels)), *time)
+            classes = self._parsed(lambda text: tuple(json.loads(text)), labels, number, key)
+            yield Feedback((number, key), request_id, classes or (), *time)
 
     def inputs(self, place: tuple[int, int]) -> NamedArrays | None:
         """Return the inputs of one request; None where the log does not keep them, or no longer."""
@@ -117,7 +119,15 @@ class RequestLogReader:
         if path is None:
             return None
         row = next(_select(path, "SELECT inputs FROM request WHERE id = :row", row=place[1]), None)
-        return unpack(row[0]) if row and row[0] is not None else None
+        return self._parsed(unpack, row[0], *place) if row else None
+
+    def _parsed(self, parse: Callable[[Any], Parsed], value: object, number: int, row: int) -> Parsed | None:
+        """Return a value of a row, None for NULL; `StageError` where it is not what the server wrote."""
+        try:
+            return None if value is None else parse(value)
+        except (ValueError, TypeError) as error:
+            path = dict(log_files(self.folder)).get(number)
+            raise StageError(f"{path}: row {row} is damaged ({one_line(error)}). Fix: move the file away") from error
 
     def _rows(self, query: str, version: str, after: tuple[int, int]) -> Iterator[tuple[int, Any]]:
         for number, path in log_files(self.folder):
@@ -138,6 +148,6 @@ def _select(path: Path, query: str, **values: object) -> Iterator[Any]:
 
 
 def class_numbers(labels: Sequence[int | str], names: Sequence[str]) -> tuple[int, ...]:
-    """Return the index of each label for a version with these classes; -1 where it has none of that name."""
+    """Return the index of each label for a version with these classes; -1 for an unknown name, and below 0."""
     numbers = {name: number for number, name in enumerate(names)}
-    return tuple(numbers.get(label, -1) if isinstance(label, str) else label for label in labels)
+    return tuple(numbers.get(label, -1) if isinstance(label, str) else max(label, -1) for label in labels)

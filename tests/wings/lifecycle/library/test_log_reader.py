@@ -1,6 +1,8 @@
 """The request log is read as it was written, and a damaged file is named; which labeled requests are usable."""
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import read_npz_split
 from gauntlet.request_log.log_format import pack, unpack
+from serving.protocol import Feedback
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, _copies, read_labeled_requests
@@ -26,6 +29,38 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
     for read in (lambda: list(log.requests("1")), lambda: log.end("request"), lambda: log.inputs((1, 1))):
         with pytest.raises(StageError, match=r"requests-000001.sqlite: it cannot be read: .*move it away"):
             read()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("request", "outputs", b"none"),
+        ("request", "outputs", b'[["y", "<f4", [1, 3]]]\n1'),
+        ("request", "inputs", b"\n"),
+        ("request", "statistics", b'[["y", "no type", [1]]]\n'),
+        ("feedback", "labels", "[1"),
+        ("feedback", "labels", "5"),
+    ],
+)
+def test_damaged_row_is_named(tmp_path: Path, bundle: Path, table: str, column: str, value: object) -> None:
+    log_requests(tmp_path / "log", bundle, images(1, 3))
+    send_labels(tmp_path / "log", [(f"r-{i}", (0,)) for i in range(3)])
+    for file in (tmp_path / "log").glob("*.sqlite"):
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE id = 2", (value,))
+    log, opened = RequestLogReader(tmp_path / "log"), Bundle.open(bundle)
+    with pytest.raises(StageError, match=r"requests-\d+.sqlite: row 2 is damaged \(.*move the file away"):
+        MonitorHistory.empty(5).updated(log, opened.digest[:12], opened.contract.signature)
+
+
+def test_label_below_every_integer_of_an_array_is_of_no_class(tmp_path: Path, bundle: Path) -> None:
+    log_requests(tmp_path / "log", bundle, images(1, 2))
+    huge = Feedback.model_validate({"request_id": "r-0", "labels": [-(10**30)]})  # which the server accepts
+    send_labels(tmp_path / "log", [("r-0", tuple(huge.labels)), ("r-1", (2,))])
+    log, opened = RequestLogReader(tmp_path / "log"), Bundle.open(bundle)
+    history = MonitorHistory.empty(5).updated(log, opened.digest[:12], opened.contract.signature)
+    assert history.labels.tolist() == [-1, 2]
+    assert read(tmp_path / "log", bundle).labels.tolist() == [2]
 
 
 def test_arrays_of_every_type_come_back() -> None:
