@@ -37,11 +37,11 @@ def monitor_model(options: argparse.Namespace) -> int:
 
 
 def patiently(look: Callable[[], Look], every: float | None) -> Look:
-    """Return the result of a look; one that breaks, as when the registry is away, is repeated after `every` seconds."""
+    """Return the result of a look; what breaks, as on a full disk, is repeated after `every` seconds."""
     while True:
         try:
             return look()
-        except StageError as error:
+        except (StageError, OSError) as error:
             if every is None:
                 raise
             print(f"gauntlet: {error}. Looking again in {every:g} s", file=sys.stderr)  # noqa: T201

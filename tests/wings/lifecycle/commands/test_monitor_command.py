@@ -1,5 +1,6 @@
 """`gauntlet monitor` as a person meets it: verdicts, exit codes, the page, and what a second look adds."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.request_log.log_format import log_files
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from wings.lifecycle.commands.monitor_command import patiently
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.prefect_flows.alarm_event import alarm_id
 
@@ -289,3 +291,15 @@ def test_another_version_that_is_looked_at_from_the_same_folder_has_a_history_of
     assert look(capsys, bundle, log, *out)[1].verdict == "harmful"
     code, found = look(capsys, monitored_bundle(tmp_path / "next", bias=0.01), log, *out)
     assert (code, found.verdict, found.samples) == (0, "no alarm", 0)
+
+
+def test_watch_goes_on_when_a_full_disk_has_space_again(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = [OSError(errno.ENOSPC, "No space left on device")]
+
+    def look() -> str:
+        if errors:
+            raise errors.pop()
+        return "looked"
+
+    assert patiently(look, 0.01) == "looked"
+    assert "No space left on device. Looking again in 0.01 s" in capsys.readouterr().err
