@@ -15,13 +15,13 @@ def clean_home(options: argparse.Namespace) -> int:
     """Remove what can be removed, or say what would be.
 
     Raises:
-        ConfigError: when a run is in progress, or the home cannot be written.
+        ConfigError: when a run or a promotion is in progress, or the home cannot be written.
     """
     home = Home.find()
     home.create()
 
     def refuse() -> None:
-        raise ConfigError(f"{home.root}: a run is in progress; clean when it has ended")
+        raise ConfigError(f"{home.root}: a run is in progress, or a promotion; clean when it has ended")
 
     with locked(home.in_use, on_wait=refuse):
         cleanup = plan_cleanup(home, options.keep_runs, options.older_than)

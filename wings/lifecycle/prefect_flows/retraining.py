@@ -89,7 +89,7 @@ def retrain(
     log.setLevel(logging.INFO)
     home, request = Home.find(), RetrainRequest(name, Path(request_log), alarm, limits, replay, why, fresh)
     try:
-        with retrain_records(home, checked_name(name)) as records:
+        with home.kept(), retrain_records(home, checked_name(name)) as records:  # its run stays until it is judged
             record = _record(home, records, request)
             result = _finish(home, record, fresh=fresh)
     except NothingToDoError as reason:

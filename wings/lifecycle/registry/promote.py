@@ -96,6 +96,16 @@ def promote(
         GateFailed: when the promotion is refused; the ledger says so, too.
         StageError: when the registry cannot be reached, or a model cannot be run.
     """
+    with home.kept():  # what is promoted is there until the registry has it
+        return _promote(home, request, on_round, alone)
+
+
+def _promote(
+    home: Home,
+    request: PromotionRequest,
+    on_round: Callable[[int], None],
+    alone: Callable[[], AbstractContextManager[None]],
+) -> Promotion:
     origin = origin_of(home, request)
     registry = ModelRegistry(home, origin.uri, checked_name(request.name or origin.name))
     replay: ReplayFacts | None = None

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 import gauntlet
 from flows.cli.main import main
 from flows.record.home import Home
+from flows.record.locks import is_locked
 from flows.servers.local_servers import start_mlflow, stop
 from flows.servers.ports import Port
 from flows.tracking.server import URI_VARIABLE
@@ -276,3 +277,18 @@ def test_recorded_requests_take_the_place_of_the_test_samples(home: Home, run, t
     np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
     done = ask(home, "run-2", requests=tmp_path / "recorded.npz")
     assert (done.entry.replay.requests, done.entry.replay.source) == (300, str(tmp_path / "recorded.npz"))
+
+
+def test_clean_up_waits_for_a_promotion(home: Home, run, no_replay, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("run-1")
+    run("run-2")
+    ask(home, "run-1")
+    same, in_use = promotion.shadow_replay, list[bool]()
+
+    def replay(*arguments: object) -> ReplayFacts:
+        in_use.append(is_locked(home.in_use))
+        return same(*arguments)
+
+    monkeypatch.setattr(promotion, "shadow_replay", replay)
+    assert ask(home, "run-2").changed
+    assert (in_use, is_locked(home.in_use)) == ([True], False)

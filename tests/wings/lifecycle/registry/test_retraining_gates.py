@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -12,7 +13,7 @@ from graded_bundles import make_bundle
 from configs.schema import PipelineConfig
 from flows.record.home import OWN_RUNS, Home
 from flows.record.journal import Journal
-from flows.record.locks import locked
+from flows.record.locks import is_locked, locked
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.trust import TRUSTED_KEYS
 from gauntlet.core.arrays import NamedArrays
@@ -20,7 +21,7 @@ from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from wings.lifecycle.library.promotion import shadow_replay
-from wings.lifecycle.library.promotion.ledger import Ledger
+from wings.lifecycle.library.promotion.ledger import Entry, Ledger
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits, RetrainResult
 from wings.lifecycle.library.promotion.shadow_replay import ReplayedModel
 from wings.lifecycle.prefect_flows import retraining
@@ -235,3 +236,18 @@ def test_champion_that_cannot_be_trained_or_is_not_trusted_is_refused(
     monkeypatch.setenv(TRUSTED_KEYS, str(make_keys(tmp_path)[1]))
     with pytest.raises(ConfigError, match="no signature by a key of GAUNTLET_TRUSTED_KEYS"):
         champion_config(resolve(home, "models:/digits@champion"))
+
+
+def test_clean_up_waits_until_a_retraining_is_judged(
+    home: Home, run, log: Path, retrain: Retrain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_labeled(log, crown(home, run, 0.3), FEW)
+    judge, in_use = retraining._promote, list[bool]()
+
+    def judged(*arguments: Any) -> Entry:
+        in_use.append(is_locked(home.in_use))
+        return judge(*arguments)
+
+    monkeypatch.setattr(retraining, "_promote", judged)
+    retrain()
+    assert (in_use, is_locked(home.in_use)) == ([True], False)
