@@ -69,6 +69,8 @@ def infer_meaning(
         shown = task_of_labels(arrays[LABELS], trial, lambda: model.predict(samples()))
         part |= {"task": shown} if shown != task_of(arrays[LABELS]) else {}
     truth = part.get("task") or _task_of_truth(part, arrays)
+    if arrays and LABELS in arrays and truth in ("classification", "text") and task in (None, "classification"):
+        _require_scored(arrays[LABELS], names, trial)
     if truth not in (None, "detection") and task in (None, truth):
         return (
             f"classification, {trial.class_count or trial.scores.shape[1]} classes"
@@ -92,6 +94,22 @@ def infer_meaning(
         values["train"]["primary_output"] = problem.primary_output
     add = kinds("recognized").get(problem.task) if part["kind"] == "image-folder" else None
     return _described(problem, task) + (add(part, problem, names) if add else "")
+
+
+def _require_scored(labels: Array, names: tuple[str, ...], trial: TrialRun) -> None:
+    """Raise `ConfigError` for classes that a model whose only output is scores, shape (n, classes), does not score."""
+    if len(trial.outputs) > 1 or trial.scores is None or trial.class_count is not None:
+        return
+    count, classes = trial.scores.shape[1], np.unique(labels).tolist()
+    what = f"but the model has scores for {count} classes"
+    if labels.dtype.kind == "U" and (unknown := [name for name in classes if name not in names]):
+        among = "not among those of --labels" if names else f"one of {len(classes)}, {what}"
+        if names or len(classes) != count:
+            fix = "name all classes, in the order of the scores, with --labels FILE"
+            raise ConfigError(f"the label {unknown[0]!r} is {among}. Fix: {fix}; or correct the labels")
+    elif labels.dtype.kind in "iu" and max(classes) >= count:
+        fix = "number the classes from 0, or say what the labels are, with --task"
+        raise ConfigError(f"the highest label is {max(classes)}, {what}, 0 to {count - 1}. Fix: {fix}")
 
 
 def _masked(

@@ -1,5 +1,6 @@
 """What labels are is told by their values and by the model's outputs, in every form that frameworks have them."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import numpy.typing as npt
 import onnx_text
 import pytest
 from inferred_configs import inferred, saved
+
+from gauntlet.core.errors import ConfigError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 8)).astype(np.float32)
@@ -73,3 +76,20 @@ def test_masks_may_have_a_channel(tmp_path: Path, labels: npt.NDArray[np.generic
     np.savez(tmp_path / "x.npz", x=RNG.random((120, 3, 2, 4), np.float32), labels=labels)
     dataset = inferred(model, tmp_path / "x.npz")[1].data.load()
     assert (dataset.signature.task, dataset.splits["test"].labels.shape) == ("segmentation", (84, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array(list("abcde"))[RNG.integers(0, 5, 120)], "label 'a' is one of 5, but the model has scores for 4"),
+        (np.array(["a"] * 120), "label 'a' is one of 1, but the model has scores for 4 classes. Fix: name all"),
+        (
+            CLASSES + 1,
+            "highest label is 4, but the model has scores for 4 classes, 0 to 3. Fix: number the classes from 0",
+        ),
+    ],
+)
+def test_classes_without_a_score_are_refused(tmp_path: Path, labels: npt.NDArray[np.generic], message: str) -> None:
+    np.savez(tmp_path / "x.npz", x=X, labels=labels)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        inferred(network(tmp_path, LAST["logits"], 4), tmp_path / "x.npz")

@@ -114,8 +114,10 @@ def columns_by_input(
     own = {*names, *fitted, *matrix}
     labelled = next(iter(_label_columns(columns.keys() - own)), None)
     labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
-    if bare := int(np.sum(labels[LABELS] == "")) if labels else 0:
-        raise StageError(f"{bare} rows have no text in the column {labelled!r}. Fix: leave out rows without a label")
+    truth = labels.get(LABELS, np.array(0))
+    if (bare := np.flatnonzero((truth == "") if truth.dtype.kind == "U" else truth != truth)).size:
+        what = f"{bare.size} rows have no value in the column {labelled!r}, the first of them row {bare[0] + 1}"
+        raise StageError(f"{what}. Fix: leave out rows without a label")
     labels |= {name: columns.pop(name) for name in [*columns] if name.startswith(HEAD) and name not in own}
     texts = [name for name, array in columns.items() if array.dtype.kind == "U"]
     if len(columns) == 1 and len(names) < 2 and (column := next(iter(columns.values()))).ndim > 1:

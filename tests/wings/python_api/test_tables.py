@@ -199,7 +199,15 @@ def test_empty_cell_among_texts_is_an_empty_text_and_no_label(store: Store, tmp_
     pd.DataFrame({"text": ["ab", ""], "label": ["u", "v"]}).to_csv(tmp_path / "x.csv", index=False)
     assert read(samples_file(tmp_path / "x.csv", model, store))["text"] == ["ab", ""]
     pd.DataFrame({"text": ["ab", "c"], "label": ["u", ""]}).to_csv(tmp_path / "x.csv", index=False)
-    with pytest.raises(ConfigError, match=r"1 rows have no text in the column 'label'\. Fix: leave out rows without"):
+    with pytest.raises(ConfigError, match=r"1 rows have no value in the column 'label', the first of them row 2\. Fix"):
+        samples_file(tmp_path / "x.csv", model, store)
+
+
+@pytest.mark.parametrize("row", ["1,2,3,", ",,,"])
+def test_row_without_a_number_as_its_label_is_named(model: str, store: Store, tmp_path: Path, row: str) -> None:
+    (tmp_path / "x.csv").write_text(f"a,b,c,label\n1,2,3,0\n{row}\n4,5,6,1\n")
+    message = r"x\.csv.*1 rows have no value in the column 'label', the first of them row 2\. Fix: leave out"
+    with pytest.raises(ConfigError, match=message):
         samples_file(tmp_path / "x.csv", model, store)
 
 
