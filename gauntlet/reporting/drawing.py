@@ -73,6 +73,19 @@ def themed(height_px: float, width_px: float = WIDTH_PX) -> Iterator["Figure"]:
         yield Figure(figsize=(width_px / 72, height_px / 72), layout="constrained")  # 72 units an inch
 
 
+@contextmanager
+def image_file(path: Path, width_in: float, height_in: float, dpi: int) -> Iterator["Figure"]:
+    """Yield a figure, and write it when the context ends; names in it are plain text, and no formulas."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # glyphs that the font lacks
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        yield figure
+        figure.savefig(path, dpi=dpi, metadata={"Software": None} if path.suffix == ".png" else None)
+
+
 def embed(figure: "Figure", name: str, text: str) -> Markup:
     """Return a figure from `themed` as an SVG element; `name` is the prefix of its ids, `text` its description."""
     for artist in figure.findobj():

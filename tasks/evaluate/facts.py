@@ -22,6 +22,7 @@ from gauntlet.frameworks.framework import frameworks
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
 from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
+from gauntlet.reporting.drawing import image_file
 from tasks.evaluate.fit_verdict import FitVerdict
 
 
@@ -89,17 +90,15 @@ def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], pa
 
     With more than `MAX_CLASSES`, it is that of the classes with the most mistakes.
     """
-    from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
     mistakes = confusion.sum(axis=0) + confusion.sum(axis=1) - 2 * np.diag(confusion)
     worst = np.sort(np.argsort(-mistakes, kind="stable")[:MAX_CLASSES])
     confusion, labels = confusion[np.ix_(worst, worst)], tuple(labels[i] for i in worst)
-    figure = Figure(figsize=(2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels)), layout="constrained")
-    axes = figure.subplots()
-    ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)
-    axes.set(xlabel="prediction", ylabel="label", title="Confusion matrix, test samples")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    with image_file(path, 2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels), 110) as figure:
+        axes = figure.subplots()
+        ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)
+        axes.set(xlabel="prediction", ylabel="label", title="Confusion matrix, test samples")
     return path
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import BINS, CalibrationScores, ConfidenceCalibration
-from gauntlet.reporting.drawing import LINE, MARKERS, MUTED, SERIES, WIDTH_PX, embed, short, themed
+from gauntlet.reporting.drawing import LINE, MARKERS, MUTED, SERIES, WIDTH_PX, embed, image_file, short, themed
 from gauntlet.reporting.text_format import fixed
 
 if TYPE_CHECKING:
@@ -63,11 +63,8 @@ def save_ranking(ranking: Ranking, path: Path) -> Path:
 
 
 def _save(plot: Callable[["Figure"], None], path: Path) -> Path:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH_PX / DPI, 1.15 * HEIGHT_PX / DPI), layout="constrained")
-    plot(figure)
-    figure.savefig(path, dpi=2 * DPI, metadata={"Software": None})
+    with image_file(path, WIDTH_PX / DPI, 1.15 * HEIGHT_PX / DPI, 2 * DPI) as figure:
+        plot(figure)
     return path
 
 

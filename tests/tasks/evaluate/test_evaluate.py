@@ -2,14 +2,17 @@
 
 import tracemalloc
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from tasks.evaluate import EvaluateConfig, EvaluateFacts, evaluate
+from tasks.evaluate.facts import draw_confusion
 
 LABELS = ("cat", "dog", "owl")
 SIGNATURE = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=LABELS)
@@ -99,6 +102,13 @@ def test_evaluate_scores_zero_when_a_class_is_never_predicted(score: Score) -> N
     dog = report.facts.classes[1]
     assert (dog.precision, dog.recall, dog.f1) == (0, 0, 0)
     assert "min_recall" in failed(report)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("names", [("a$x_$", "$\\frac$"), ("\u732b", "\u72ac")])
+def test_confusion_matrix_takes_any_names_of_classes(tmp_path: Path, names: tuple[str, str]) -> None:
+    with Image.open(draw_confusion(np.eye(2, dtype=np.int64), names, tmp_path / "c.png")) as image:
+        assert image.width > 100
 
 
 def test_evaluate_draws_the_confusion_matrix_when_done(score: Score, workspace: Callable[..., Workspace]) -> None:

@@ -194,7 +194,7 @@ LINES = {f"model on target-{n}": [(1, 1.0 + n, 0.9 + n, 1.2 + n), (32, 9.0, 8.0,
 
 
 def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
-    plot_latency(LINES, tmp_path / "p.png", "rounds \x1b[31m")
+    plot_latency(LINES, tmp_path / "p.png", "rounds \x1b[31m of a$x_$.onnx")
     with Image.open(tmp_path / "p.png") as picture:
         assert len(picture.getcolors(1 << 20) or ()) > 12
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gauntlet.core.errors import ConfigError
+from gauntlet.reporting.drawing import image_file
 from gauntlet.reporting.text_format import printable
 
 SUFFIXES = (".png", ".svg")
@@ -29,24 +30,26 @@ def require_image(path: Path) -> None:
 def plot_latency(lines: Mapping[str, Sequence[Point]], path: Path, title: str) -> None:
     """Draw the lines on logarithmic axes into a PNG or SVG file."""
     import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator, ScalarFormatter
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    axes = figure.subplots()
-    colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
-    for number, (name, points) in enumerate(lines.items()):
-        batches, middles, lows, highs = zip(*sorted(points), strict=True)
-        errors = np.subtract([middles, highs], [lows, middles])
-        style = {"color": colors[number % len(colors)], "marker": MARKERS[number % len(MARKERS)]}
-        dash = "-" if number < len(colors) else "--"
-        axes.errorbar(batches, middles, errors, label=printable(name), capsize=3, markersize=5, linestyle=dash, **style)
-    sizes = sorted({point[0] for points in lines.values() for point in points})
-    axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="latency of one call, ms", title=printable(title))
-    axes.set_xticks(sizes)
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.grid(visible=True, which="both", alpha=0.25)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
-    figure.savefig(path, dpi=150)
+    with image_file(path, 9, 5.5, 150) as figure:
+        axes = figure.subplots()
+        colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+        for number, (name, points) in enumerate(lines.items()):
+            batches, middles, lows, highs = zip(*sorted(points), strict=True)
+            errors = np.subtract([middles, highs], [lows, middles])
+            style = {"color": colors[number % len(colors)], "marker": MARKERS[number % len(MARKERS)]}
+            dash = "-" if number < len(colors) else "--"
+            axes.errorbar(
+                batches, middles, errors, label=printable(name), capsize=3, markersize=5, linestyle=dash, **style
+            )
+        sizes = sorted({point[0] for points in lines.values() for point in points})
+        axes.set(
+            xscale="log", yscale="log", xlabel="batch size", ylabel="latency of one call, ms", title=printable(title)
+        )
+        axes.set_xticks(sizes)
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.grid(visible=True, which="both", alpha=0.25)
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
