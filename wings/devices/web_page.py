@@ -33,6 +33,8 @@ def write_web_page(bundle: Bundle, target: Path) -> None:
         raise ConfigError(f"--web: {reason}")
     case, signature = bundle.golden(), bundle.contract.signature
     require_portable(bundle, case, "--web")
+    types = {spec.name: spec.dtype for spec in signature.inputs}  # the samples of a table have wider ones
+    case = GoldenCase({name: array.astype(types[name]) for name, array in case.inputs.items()}, case.outputs)
     weights = [path.relative_to(bundle.folder).as_posix() for path in model_files(bundle.model)[1:]]
     with made_complete(target, "--web") as folder:
         copy_assets(folder)
