@@ -24,7 +24,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.resources import usable_threads
 
 Image = bytes | str | Path | PIL.Image.Image | Any
-"""An image file's bytes, its path, Pillow's image, or decoded pixels, shape (height, width, channels).
+"""An image file's bytes, its path, the open file, Pillow's image, or decoded pixels, shape (height, width, channels).
 
 Pixels are an array, a tensor or a list. Those of type uint8 are 0 to 255, as image files have them; those of another
 type have the scale of the training data.
@@ -162,7 +162,8 @@ class Predictor:
             raise StageError(
                 f"pixels of shape {shape}: {either}. Fix: move the channels to the last axis, or give a list"
             )
-        return [images] if isinstance(images, ONE_IMAGE) or not isinstance(images, Iterable) else images
+        single = isinstance(images, ONE_IMAGE) or hasattr(images, "read") or not isinstance(images, Iterable)
+        return [images] if single else images
 
     def _sample(self, image: Image) -> Sample:
         how = self.preprocessing()
@@ -183,13 +184,13 @@ class Predictor:
 
 def pixels_of(image: Image, channels: int) -> Array:
     """Return an image's pixels, shape (height, width, channels); `StageError` when it cannot be read."""
-    if isinstance(image, bytes):
+    if isinstance(image := image.read() if hasattr(image, "read") else image, bytes):
         return decode_image(image, channels)
     if isinstance(image, PIL.Image.Image):
         return pixels_of_image(image, channels)
     if not isinstance(image, str | Path):
         pixels = _listed_pixels(image) if isinstance(image, list | tuple) else as_array(image)
-        if pixels.ndim not in (2, 3):
+        if pixels.ndim not in (2, 3) or not pixels.size:
             shape, fix = "(height, width, channels)", "Fix: run(inputs) takes what is preprocessed"
             what = f"expected an image, or pixels of shape {shape}; got {type(image).__name__} {pixels.shape}"
             raise StageError(f"{what}. {fix}")

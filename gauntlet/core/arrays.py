@@ -26,7 +26,7 @@ def as_array(value: Any) -> Array:
         StageError: when it is none, for example a list of lists of different lengths, or of a type that NumPy lacks.
     """
     try:
-        tensor = value.detach().cpu() if hasattr(value, "detach") else value  # PyTorch's
+        tensor = value.detach().cpu() if hasattr(value, "cpu") else value  # PyTorch's
         array = np.asarray(tensor.float() if str(getattr(tensor, "dtype", "")) == "torch.bfloat16" else tensor)
     except (TypeError, ValueError, RuntimeError) as error:
         raise StageError(f"a {type(value).__name__} cannot be read as an array: {one_line(error)}") from error

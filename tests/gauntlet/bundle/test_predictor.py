@@ -214,6 +214,18 @@ def test_one_image_alone_is_one_and_what_is_none_is_refused(predictor: Predictor
             predictor.predict(none)
 
 
+def test_open_file_is_an_image_and_a_file_without_pixels_is_none(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(7))
+    with (tmp_path / "a.png").open("rb") as file:
+        assert predictor(file) == predictor(png(7))
+        file.seek(0)
+        assert predictor.predict(file) == [predictor(png(7))]
+    with (tmp_path / "a.png").open("rb") as file, pytest.raises(StageError, match="BufferedReader is no array"):
+        predictor.run(file)
+    with pytest.raises(StageError, match=r"got ndarray \(0, 8, 3\)\. Fix"):
+        predictor(np.zeros((0, 8, 3), np.uint8))
+
+
 def test_listed_integers_are_levels_of_8_bits(predictor: Predictor) -> None:
     with pytest.raises(StageError, match="takes uint8, 0 to 255; the samples are int64 from 0 to 300"):
         predictor([[0, 300]])
