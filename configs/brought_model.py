@@ -185,7 +185,7 @@ def read_labels(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--labels {path}: not a readable text file ({error}); expected one label a line") from error
     labels = tuple(line.strip() for line in lines if line.strip())

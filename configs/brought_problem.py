@@ -100,7 +100,7 @@ def _require_scored(labels: Array, names: tuple[str, ...], trial: TrialRun) -> N
     """Raise `ConfigError` for classes that a model whose only output is scores, shape (n, classes), does not score."""
     if len(trial.outputs) > 1 or trial.scores is None or trial.class_count is not None:
         return
-    count, classes = trial.scores.shape[1], np.unique(labels).tolist()
+    count, classes = int(trial.scores.shape[1]), np.unique(labels).tolist()
     what = f"but the model has scores for {count} classes"
     if labels.dtype.kind == "U" and (unknown := [name for name in classes if name not in names]):
         among = "not among those of --labels" if names else f"one of {len(classes)}, {what}"

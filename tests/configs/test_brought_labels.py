@@ -9,6 +9,7 @@ import onnx_text
 import pytest
 from inferred_configs import inferred, saved
 
+from configs.brought_model import read_labels
 from gauntlet.core.errors import ConfigError
 
 RNG = np.random.default_rng(0)
@@ -93,3 +94,8 @@ def test_classes_without_a_score_are_refused(tmp_path: Path, labels: npt.NDArray
     np.savez(tmp_path / "x.npz", x=X, labels=labels)
     with pytest.raises(ConfigError, match=re.escape(message)):
         inferred(network(tmp_path, LAST["logits"], 4), tmp_path / "x.npz")
+
+
+def test_file_of_labels_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("cat\r\ndog\r\n", encoding="utf-8-sig")
+    assert read_labels(tmp_path / "names.txt") == ("cat", "dog")

@@ -46,7 +46,7 @@ def recognize_coco(path: Path, files: Sequence[Path]) -> dict[str, Any]:
     folders = [Path(), *(folder.relative_to(path) for level in ("*/", "*/*/") for folder in sorted(path.glob(level)))]
     for file in (file.relative_to(path) for file in files):
         try:
-            content = json.loads((path / file).read_text(encoding="utf-8"))
+            content = json.loads((path / file).read_text(encoding="utf-8-sig"))
             name = str(content["images"][0]["file_name"])
         except (OSError, ValueError, TypeError, KeyError, IndexError):
             continue
@@ -81,7 +81,11 @@ class _CocoFile:
     def read(self) -> tuple[str, ...]:
         """Add the images with their objects, and return the names of the categories in the order of their ids."""
         content = self._content()
-        categories = {each["id"]: str(each["name"]) for each in self._records(content, "categories", "id", "name")}
+        categories: dict[object, str] = {}
+        for each in self._records(content, "categories", "id", "name"):
+            if each["id"] in categories:
+                raise StageError(f"{self.path}: two categories have the id {each['id']!r}. Fix: give each its own")
+            categories[each["id"]] = str(each["name"])
         images: dict[object, AnnotatedImage] = {}
         files = {image.file for image in self.result.images}
         for each in self._records(content, "images", "id", "file_name"):
@@ -106,7 +110,7 @@ class _CocoFile:
             else:
                 left, top, width, height = map(float, each["bbox"])
                 box = (left, top, left + width, top + height)
-                counts = not each.get("iscrowd", 0)
+                counts = each.get("iscrowd") in (None, 0, "0")
                 label = categories[each["category_id"]]
                 images[each["image_id"]].objects.append(AnnotatedObject(place, label, box, counts))
         self.result.images += images.values()
@@ -115,7 +119,7 @@ class _CocoFile:
     def _content(self) -> Mapping[str, Any]:
         expected = "expected COCO's format: an object with the lists images, annotations and categories"
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(self.path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             fix = f"set data.annotations; {expected}"
             raise StageError(f"{self.path}: {error.strerror}. Fix: {fix}") from error

@@ -62,12 +62,16 @@ def class_names(path: Path) -> tuple[str, ...]:
         if file.is_file():
             return _names_in(file)
     listed = path / "classes.txt"
-    return tuple(listed.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()) if listed.is_file() else ()
+    return (
+        tuple(listed.read_text(encoding="utf-8-sig", errors="replace").rstrip().splitlines())
+        if listed.is_file()
+        else ()
+    )
 
 
 def _names_in(file: Path) -> tuple[str, ...]:
     try:
-        names = yaml.safe_load(file.read_text(encoding="utf-8"))["names"]
+        names = yaml.safe_load(file.read_text(encoding="utf-8-sig"))["names"]
         ordered = [names[index] for index in range(len(names))] if isinstance(names, dict) else names
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
         ordered = None
@@ -92,7 +96,7 @@ def _image(path: Path, file: PurePath, split: str, names: tuple[str, ...], annot
     text = PurePath(*file.parts[:place], LABELS, *file.parts[place + 1 :]).with_suffix(".txt")
     image = AnnotatedImage(str(file), split, str(text))
     try:
-        lines = (path / text).read_text(encoding="utf-8").splitlines()
+        lines = (path / text).read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         return image
     except (OSError, UnicodeDecodeError) as error:

@@ -106,6 +106,13 @@ def test_boxes_of_coco_are_stretched_with_their_images(coco: Written) -> None:
     assert sum(map(len, dataset.splits.values())) == IMAGES
 
 
+def test_byte_order_mark_and_texts_for_no_crowd_are_read(coco: Written) -> None:
+    config = coco(lambda content: [each.update(iscrowd="0") for each in content["annotations"][:IMAGES]])
+    file = config.path / "all.json"
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert objects_of(config) == {(20, 2.5, 60, 7.5, 1, 1), (0, 0, 160, 20, 0, 1), (80, 10, 160, 20, 0, 0)}
+
+
 def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Written) -> None:
     """Images of 80x40 pixels become 40x20, with bars of 60 pixels on both sides."""
     config = coco(resize="letterbox", padding=0, mean=[0, 0, 0], std=[1, 1, 1], channel_order="BGR")
@@ -272,6 +279,10 @@ def test_class_that_the_labels_do_not_name_is_refused(voc: Written) -> None:
         ("{", "not valid JSON"),
         ("[]", "no list 'images'"),
         ('{"images": [], "annotations": 1}', "no list 'annotations'"),
+        (
+            '{"images": [], "annotations": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
+            r"all\.json: two categories have the id 1\. Fix",
+        ),
     ],
 )
 def test_file_that_is_not_cocos_is_refused(coco: Written, content: str, message: str) -> None:
