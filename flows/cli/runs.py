@@ -17,6 +17,9 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import timeline
 
+MAX_ID = 50
+"""Characters of an id that leave room for the other columns of a narrow terminal."""
+
 
 def close_interrupted_runs(home: Home) -> None:
     """Write the reports of killed runs, and tell Prefect and MLflow; takes seconds where there are any."""
@@ -40,8 +43,9 @@ def runs_table(folders: list[Path]) -> Table:
     """Return a table of runs: id, verdict, and the winner with its speed-up or the stage that stopped the run."""
     table = plain_table()
     table.show_edge, table.pad_edge = False, False  # so that 80 columns have room for a winner with its interval
-    for heading in ("run", "verdict", "outcome"):
-        table.add_column(heading, overflow="fold", no_wrap=heading != "outcome")  # an id is copied
+    short = max(len(folder.name) for folder in folders) <= MAX_ID
+    for heading, whole in (("run", short), ("verdict", True), ("outcome", False)):
+        table.add_column(heading, overflow="fold", no_wrap=whole)  # an id is copied
     for folder in folders:
         table.add_row(*map(plain, (folder.name, *_outcome(folder / "report.json"))))
     return table

@@ -55,6 +55,15 @@ def test_runs_are_listed_newest_first_with_what_came_of_them(home: Home, capsys:
     ]
 
 
+def test_long_id_is_folded_and_hides_no_verdict(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    long = f"20260105-000000-{'digits' * 12}-5f6e"
+    write(home, long)
+    assert main(["runs"]) == 0
+    first, *more = [line.split() for line in capsys.readouterr().out.splitlines()[2:5]]
+    assert first[1:3] == ["passed", WINNER]
+    assert "".join((first[0], *(words[0] for words in more))) == long
+
+
 def test_last_limits_the_list(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--last", "1"]) == 0
     out = capsys.readouterr().out
