@@ -1,9 +1,10 @@
 """Open a split that the data stage has stored, whatever its format."""
 
 from pathlib import Path
+from typing import cast
 
-from gauntlet.datasets import extended_split, image_arrays, image_files
-from gauntlet.datasets.extended_split import ExtendedSplit
+from gauntlet.core.kinds import kinds
+from gauntlet.datasets import image_arrays, image_files
 from gauntlet.datasets.image_arrays import ImageArraySplit
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.splits import Split, read_npz_split
@@ -15,6 +16,7 @@ def read_split(path: Path) -> Split:
         return ImageFileSplit.load(path)
     if path.name.endswith(image_arrays.SUFFIX):
         return ImageArraySplit.load(path)
-    if path.name.endswith(extended_split.SUFFIX):
-        return ExtendedSplit.load(path, read_split)
+    for kind in kinds("split").values():
+        if path.name.endswith(kind.SUFFIX):
+            return cast("Split", kind.load(path, read_split))
     return read_npz_split(path)

@@ -11,7 +11,6 @@ from gauntlet.core.arrays import Array
 from gauntlet.core.kinds import kinds, required
 from gauntlet.core.report import Check, Severity
 from gauntlet.core.signature import Layout
-from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_files import Fingerprint, ImageFileSplit, fingerprint
 from gauntlet.datasets.splits import Dataset, NearDuplicate, Split, Splits, batches
 
@@ -152,10 +151,10 @@ def _read(split: Split, layout: Layout | None = None) -> SplitContents:
     """Return what identifies each sample, and how many of its values are not finite; with a layout, images' prints."""
     if isinstance(split, ImageFileSplit) and split.pixel_digests:  # integers that the data stage has just read
         return SplitContents(split.pixel_digests, (), split.fingerprints)
-    if isinstance(split, ExtendedSplit):
-        base, extra = _read(split.base, layout), _read(split.extra, layout)
+    if parts := getattr(split, "parts", ()):  # of a split that joins two others
+        base, extra = (_read(part, layout) for part in parts)
         prints = (*base.fingerprints, *extra.fingerprints)
-        counts = (*(base.non_finite or [0] * len(split.base)), *extra.non_finite)
+        counts = (*(base.non_finite or [0] * len(parts[0])), *extra.non_finite)
         return SplitContents((*base.digests, *extra.digests), counts, prints)
     digests: list[bytes] = []
     non_finite: list[int] = []
@@ -177,6 +176,6 @@ def _bytes(row: Array) -> bytes:
 
 def sample_name(split: Split, name: str, index: int) -> str:
     """Return a sample's file, or its place in the split."""
-    if isinstance(split, ExtendedSplit) and index < len(split.base):
-        return sample_name(split.base, name, index)
+    if (parts := getattr(split, "parts", ())) and index < len(parts[0]):
+        return sample_name(parts[0], name, index)
     return split.files[index] if isinstance(split, ImageFileSplit) else f"{name}[{index}]"

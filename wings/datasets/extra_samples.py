@@ -10,9 +10,9 @@ from gauntlet.core.arrays import Array, fits_shape
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.audit import shared_samples
-from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.splits import ArraySplit, Dataset, Splits, read_npz_split
 from gauntlet.images.preprocessing import fitting_inputs
+from wings.datasets.extended_split import ExtendedSplit
 
 EXTENDED = ("train", "validation", "calibration")
 """The splits that get further samples: the test split stays as it is, so that runs can be compared on it."""

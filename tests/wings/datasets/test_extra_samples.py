@@ -10,11 +10,11 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
-from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.images.preprocessing import restored_pixels
 from tasks.data import data
+from wings.datasets.extended_split import ExtendedSplit
 
 SMALL = {"validation_images": 200, "calibration_images": 100, "test_images": 100, "image_size": 8}
 

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,19 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import NPZ_ERRORS, ArraySplit, Split
 
-SUFFIX = ".extended.npz"
-
 
 @dataclass(frozen=True)
 class ExtendedSplit:
     """The samples of a split that is not an array in memory, and behind them further ones that are."""
 
+    SUFFIX: ClassVar = ".extended.npz"
     base: Split
     extra: ArraySplit
+
+    @property
+    def parts(self) -> tuple[Split, Split]:
+        """The splits that this one joins."""
+        return self.base, self.extra
 
     @property
     def labels(self) -> Array:
@@ -42,7 +47,7 @@ class ExtendedSplit:
 
     def save(self, folder: Path, name: str) -> Path:
         """Write one `.npz` file with the further samples, and with the file of the others as bytes."""
-        path = folder / f"{name}{SUFFIX}"
+        path = folder / f"{name}{self.SUFFIX}"
         base = self.base.save(folder, f"{name}-base")
         inputs = {f"inputs/{key}": array for key, array in self.extra.inputs.items()}
         content = np.frombuffer(base.read_bytes(), np.uint8)
