@@ -97,7 +97,12 @@ def infer_meaning(
 
 
 def _require_scored(labels: Array, names: tuple[str, ...], trial: TrialRun) -> None:
-    """Raise `ConfigError` for classes that a model whose only output is scores, shape (n, classes), does not score."""
+    """Raise `ConfigError` for classes that the scores of a model, its only output, (n, classes) or (n,), leave out."""
+    if labels.dtype.kind == "U" and not names and trial.one_number:
+        fix = "name both classes with --labels FILE, last the one that a high number means"
+        raise ConfigError(
+            f"the labels are texts such as {str(labels[0])!r}, but the model returns one number. Fix: {fix}"
+        )
     if len(trial.outputs) > 1 or trial.scores is None or trial.class_count is not None:
         return
     count, classes = int(trial.scores.shape[1]), np.unique(labels).tolist()

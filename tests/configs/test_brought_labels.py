@@ -96,6 +96,13 @@ def test_classes_without_a_score_are_refused(tmp_path: Path, labels: npt.NDArray
         inferred(network(tmp_path, LAST["logits"], 4), tmp_path / "x.npz")
 
 
+def test_texts_as_labels_of_one_number_ask_for_the_order_of_the_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X, labels=np.where(CLASSES > 0, "yes", "no"))
+    model = network(tmp_path, LAST["logits"], 1)
+    with pytest.raises(ConfigError, match=r"texts such as '(no|yes)', but the model returns one number\. Fix: "):
+        inferred(model, tmp_path / "x.npz")
+
+
 def test_file_of_labels_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("cat\r\ndog\r\n", encoding="utf-8-sig")
     assert read_labels(tmp_path / "names.txt") == ("cat", "dog")
